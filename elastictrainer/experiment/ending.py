@@ -1,5 +1,6 @@
 """The deadline of a run, and what has to be left for the end of it, by what the run has measured."""
 
+import math
 from typing import Optional, Union
 
 from elastictrainer.data.image_data import ImageData
@@ -12,6 +13,7 @@ from elastictrainer.training.evaluation import Evaluation
 from elastictrainer.training.run_record import RunRecord
 
 # Measured with MobileNetV2: what holds until the run has measured it, and what it cannot measure.
+_HEAD_SHARE = 0.03  # of the time, for the evaluation of the solved head
 _EVALUATION = 0.75  # of the forward pass of training, at 224x224
 _COMPILING_S = 0.6  # of the evaluation's graph
 _WRITING_S = 0.7  # of the model
@@ -24,6 +26,14 @@ def evaluating_s(settings: TrainSettings, profile: Optional[Profile]) -> float:
     if profile is None:
         return 0.0
     return _EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
+
+
+def one_of_images(settings: TrainSettings, data: ImageData, image_s: float) -> int:
+    """Return how many images there are for each that the solved head is evaluated on, by the time for it."""
+    if not settings.time or data.val_split is not None:
+        return 1
+    evaluation_s = data.evaluated_count("test") * image_s
+    return max(1, math.ceil(evaluation_s / (_HEAD_SHARE * parse_seconds(settings.time))))
 
 
 def deadline(
@@ -46,7 +56,6 @@ def deadline(
     """
     if not settings.time:
         return None
-    exports = settings.export.split(",") if settings.export else []
     # Weights that are chosen by a validation part are tested at the end, after the last ones were validated.
     parts = ["test"] if data.val_split is None else ["val", "test"]
     images = [data.evaluated_count(part) for part in parts]
@@ -54,7 +63,7 @@ def deadline(
     def reserve_s() -> float:
         evaluation_s = sum(images) * (evaluation.image_s or image_s)
         writing_s = 2 * (record.writing_s or _WRITING_S)  # the last checkpoint, and the model
-        return evaluation_s + writing_s + _LEAVING_S + _EXPORT_S * len(exports)
+        return evaluation_s + writing_s + _LEAVING_S + _EXPORT_S * len(settings.export_formats)
 
     check_s = images[0] * image_s / one_of + _COMPILING_S + _WRITING_S
     return Deadline(

@@ -7,22 +7,14 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.quantities import parse_bytes
-from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs import resident
 from elastictrainer.runs.environment import memory_bytes
-from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat.layers import layers_inside
 from elastictrainer.training import memory_limit
 
 _FLOAT = 4  # bytes
 # Gradients need about half of what the layers give; the others are overwritten or computed again.
 _KEPT = 0.5
-
-
-def prepare(asked: Optional[str]) -> None:
-    """Prepare a process that has made no tensor yet for a run that was asked to with --memory; None: any."""
-    if asked is not None:
-        resident.use_system_allocator()
 
 
 def limit(asked: Optional[str]) -> Optional[float]:
@@ -36,13 +28,6 @@ def limit(asked: Optional[str]) -> Optional[float]:
         raise UsageError(f"--memory {asked}: a step on a GPU takes the GPU's memory. Leave it out.")
     resident.release_large_blocks()  # from the profile on
     return memory_limit.automatic_limit() if asked == "auto" else parse_bytes(asked)
-
-
-def note_if_short(profile: Optional[Profile], limited: Optional[float]) -> None:
-    """Note where a run without a limit will not fit into what is free, and what to ask for."""
-    remark = "" if limited is not None else memory_limit.shortage_note(profile)
-    if remark:
-        LOG.info(remark)
 
 
 def require_enough(model: tf.keras.Model, batch_size: int) -> None:

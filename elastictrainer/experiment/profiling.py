@@ -127,11 +127,11 @@ def obtain_profile(
         if not short:
             require_writable_profile(path)
         minibatch = batch()
-        within = None if room is None else _within(model, optimizer, minibatch, room)
-        if room is not None and within is None:
+        limits = None if room is None else _profile_limits(model, optimizer, minibatch, room)
+        if room is not None and limits is None:
             return None
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
-        profile = make_profile(model, minibatch, optimizer, metadata, within, **options)
+        profile = make_profile(model, minibatch, optimizer, metadata, limits, **options)
         # A device may be too slow to calibrate in the time that there is.
         short |= bool(settings.calibration_seconds and not profile.metadata["calibration_seconds"])
         if not short:
@@ -166,14 +166,16 @@ def require_writable_profile(path: Path) -> None:
     require_writable(path.parent, f"cannot write the profile {path}")
 
 
-class Within(NamedTuple):
+class ProfileLimits(NamedTuple):
     """How a profile is made in a process with a limit: on how many examples, and whether steps `undo`."""
 
     examples: int
     undo: bool
 
 
-def _within(model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any], room: Room) -> Optional[Within]:
+def _profile_limits(
+    model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any], room: Room
+) -> Optional[ProfileLimits]:
     """Return how a profile is made within a limit, on a part of `batch` if need be.
 
     None: there is no room for it, and the head trains alone; UsageError with the least where not even that
@@ -184,7 +186,7 @@ def _within(model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any], room:
     objective = Objective(model, classification_loss())
     memory = predicted(CompiledStep(objective, optimizer, variables), batch)
     if memory is None:
-        return Within(int(batch[0].shape[0]), False)
+        return ProfileLimits(int(batch[0].shape[0]), False)
     every, most = np.ones(len(variables), bool), usable(room.limit)
     needs = Needs.of(memory, every, copied_bytes(variables, optimizer))
     graph = float(memory.graph.amount.sum())
@@ -194,7 +196,7 @@ def _within(model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any], room:
         # The run comes after the profile: what it needs is said now, not when the profile is made.
         least = max(step.for_batch(1).total(every) + others, needs.layers + _LEFT)
         if least <= most:
-            return Within(step.largest_batch(every, most - others), undo)
+            return ProfileLimits(step.largest_batch(every, most - others), undo)
     replace(needs, layers=least, scores=max(least, needs.scores + _LEFT)).scheme(room)
     return None
 
@@ -212,17 +214,17 @@ def make_profile(
     batch: Tuple[Any, Any],
     optimizer: Any,
     metadata: Dict[str, Any],
-    within: Optional[Within] = None,
+    limits: Optional[ProfileLimits] = None,
     **options: Any,
 ) -> Profile:
     """Profile `model` as it will be trained, and say what could not be measured.
 
-    `within`: of a process with a limit. Times on fewer examples than those of `batch` are scaled.
+    `limits`: of a process with a limit of memory. Times on fewer examples than those of `batch` are scaled.
     """
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     objective = Objective(model, classification_loss())
     examples = int(batch[0].shape[0])
-    fitting, undo = within or (examples, False)
+    fitting, undo = limits or (examples, False)
     if fitting < examples:
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]

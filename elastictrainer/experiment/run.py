@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 import os
 import sys
 from pathlib import Path
@@ -16,14 +15,14 @@ from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, Us
 from elastictrainer.experiment import assembly, ending, keeping, memory, profiling
 from elastictrainer.experiment.exporting import export_run
 from elastictrainer.experiment.inputs import Inputs, load_inputs
-from elastictrainer.experiment.quantities import parse_bytes, parse_seconds
+from elastictrainer.experiment.quantities import parse_bytes
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_writable
 from elastictrainer.models.solved_head import hold_columns
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.runs import environment
+from elastictrainer.runs import environment, resident
 from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
@@ -33,14 +32,13 @@ from elastictrainer.training import energy, keras_callbacks, workers
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.evaluation import Evaluation
+from elastictrainer.training.memory_limit import note_shortage
 from elastictrainer.training.memory_needs import Room
 from elastictrainer.training.metering import EnergyMetering
 from elastictrainer.training.rising_loss import RisingLoss
 from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
 from elastictrainer.training.workers import Workers
-
-_HEAD_SHARE = 0.03  # of the time that the solved head may be evaluated in: on a part of the images if need be
 
 
 def train(
@@ -70,7 +68,8 @@ def _train(
     # A resumed run goes on without a cache where the folder is gone.
     if settings.reuse_dir and settings.reuse != "off" and not resume:
         require_writable(Path(settings.reuse_dir), f"--reuse-dir {settings.reuse_dir!r}")
-    memory.prepare(settings.memory)
+    if settings.memory:  # before the process' first tensor
+        resident.use_system_allocator()
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     inputs = load_inputs(settings, run, resume, group)
@@ -79,10 +78,10 @@ def _train(
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
     keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
-    own_profile = run.profile_path if resume and run.profile_path.exists() else None
     limit, head = memory.limit(settings.memory), _head(settings, data, model)
-    profile = _profile(settings, own_profile, inputs, optimizer, group, limit, head)
-    memory.note_if_short(profile, limit)
+    profile = _profile(settings, run, resume, inputs, optimizer, group, limit, head)
+    if limit is None:
+        note_shortage(profile)
     sensor, source = energy.find_sensor()
     print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 
@@ -93,10 +92,7 @@ def _train(
             data, evaluation_batch_size=min(data.evaluation_batch_size, settings.batch_size)
         )
     image_s = ending.evaluating_s(settings, profile)
-    one_of = 1
-    if settings.time and data.val_split is None:
-        evaluation_s = data.evaluated_count("test") * image_s
-        one_of = max(1, math.ceil(evaluation_s / (_HEAD_SHARE * parse_seconds(settings.time))))
+    one_of = ending.one_of_images(settings, data, image_s)
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
     deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, extra_time)
     chosen = settings
@@ -131,8 +127,8 @@ def _train(
         )
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
-    if settings.export and not (group and group.rank):
-        for path in export_run(run, settings.export.split(","), trust=True):  # just written
+    if settings.export_formats and not (group and group.rank):
+        for path in export_run(run, settings.export_formats, trust=True):  # just written
             print(f"written: {path}")
     summary: Dict[str, Any] = history.elastic
     return summary
@@ -198,7 +194,8 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
 
 def _profile(
     settings: TrainSettings,
-    own_profile: Optional[Path],
+    run: RunFolder,
+    resume: bool,
     inputs: Inputs,
     optimizer: Any,
     group: Optional[Workers],
@@ -223,7 +220,7 @@ def _profile(
             lambda: next(data.train(0)),
             optimizer,
             scheme.selects,
-            own_profile,
+            run.profile_path if resume and run.profile_path.exists() else None,
             room,
         )
 

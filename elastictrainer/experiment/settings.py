@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 from elastictrainer import registry
 from elastictrainer.experiment import quantities
@@ -258,3 +258,8 @@ class TrainSettings(CommonSettings):
     deterministic: bool = setting(
         False, "make the run repeatable bit for bit, with the same profile; --epochs ends it, not the time"
     )
+
+    @property
+    def export_formats(self) -> List[str]:
+        """Return the formats of `export`."""
+        return self.export.split(",") if self.export else []

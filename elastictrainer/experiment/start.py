@@ -76,8 +76,7 @@ def _inputs_of(settings: TrainSettings) -> List[Path]:
 
 def _finish_exports(run: RunFolder, settings: TrainSettings) -> None:
     """Export a finished run in the formats that an interruption prevented."""
-    formats = settings.export.split(",") if settings.export else []
-    missing = [f for f in formats if not (run.export_path / EXPORT_FILES[f]).exists()]
+    missing = [f for f in settings.export_formats if not (run.export_path / EXPORT_FILES[f]).exists()]
     if not missing:
         print(f"{run.path} is finished; there is nothing to resume.")
         return

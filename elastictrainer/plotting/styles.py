@@ -13,12 +13,13 @@ SCHEMES = {
     "freeze-below": ("#009E73", "D"),
     "full": ("#0072B2", "o"),
     "traditional-tl": ("#E69F00", "^"),
+    "head-alone": ("#FFBBBB", "d"),
     "bn-bias": ("#CC79A7", "v"),
     "prunetrain": ("#56B4E9", "p"),
 }
 # Schemes of users: the name alone decides, so that a scheme looks the same in every picture.
 OWN_COLOURS = ("#7700DD", "#112288", "#99BB66", "#554455", "#BB55FF")
-OWN_MARKERS = ("*", "h", "<", ">", "d")
+OWN_MARKERS = ("*", "h", "<", ">", "8")
 LINES = ("-", "--", ":", "-.")
 
 

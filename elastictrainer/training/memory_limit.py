@@ -15,6 +15,7 @@ from elastictrainer.profiler.scaled import time_ratio
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
+from elastictrainer.runs.log import LOG
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps import optimizers
 from elastictrainer.training.memory_needs import (
@@ -134,17 +135,14 @@ def automatic_limit() -> float:
     return _AUTO * (resident.available_bytes() + resident.resident_bytes())
 
 
-def shortage_note(profile: Optional[Profile]) -> str:
-    """Return a note if a run's full steps do not fit into what is free, and what to ask for; else an empty
-    string.
-    """
+def note_shortage(profile: Optional[Profile]) -> None:
+    """Log a note if the full steps of a run without a limit do not fit into what is free."""
     if profile is None or profile.memory is None:
-        return ""
+        return
     free = resident.available_bytes() + resident.resident_bytes()
     needed = resident.resident_bytes() + profile.memory.step_bytes(profile.connected)
-    if needed <= free:
-        return ""
-    return (
-        f"note: full steps take {needed / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free. "
-        f"--memory {int(_AUTO * free / 1e7) * 1e7 / 1e9:g}GB keeps the run within that."
-    )
+    if needed > free:
+        LOG.info(
+            f"note: full steps take {needed / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free. "
+            f"--memory {int(_AUTO * free / 1e7) * 1e7 / 1e9:g}GB keeps the run within that."
+        )

@@ -75,7 +75,7 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
 
 def test_where_no_full_step_fits_the_head_alone_is_solved(settings, run, monkeypatch):
     chosen = settings(scheme="elastic", memory="64GB", epochs=2, interval=None)
-    monkeypatch.setattr(profiling, "_within", lambda *arguments: None)
+    monkeypatch.setattr(profiling, "_profile_limits", lambda *arguments: None)
     try:
         summary = train(chosen, run, resume=False)
     finally:

@@ -151,11 +151,14 @@ def test_what_is_asked_for_is_rounded_up():
 
 
 def test_a_run_that_will_not_fit_is_told_what_to_ask_for(model, monkeypatch):
-    monkeypatch.setattr(resident, "available_bytes", lambda: 200 * _MB)
-    remark = memory_limit.shortage_note(with_memory(invented_profile(model)))
-    assert "--memory" in remark and "are free" in remark
+    profile, said = with_memory(invented_profile(model)), listen()
     monkeypatch.setattr(resident, "available_bytes", lambda: 500 * _MB)
-    assert memory_limit.shortage_note(with_memory(invented_profile(model))) == ""
+    memory_limit.note_shortage(profile)
+    assert not said
+    monkeypatch.setattr(resident, "available_bytes", lambda: 200 * _MB)
+    memory_limit.note_shortage(profile)
+    (note,) = said
+    assert "--memory" in note and "are free" in note
 
 
 def test_a_run_selects_only_what_fits_and_scores_on_what_fits(tf):
