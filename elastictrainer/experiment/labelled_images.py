@@ -1,4 +1,4 @@
-"""LabelledImages images of a run's data or others: to test a classifier on, or to calibrate one."""
+"""Labelled images of a run's data or others: to test a classifier on, or to calibrate one."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from elastictrainer.runs.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """LabelledImages images of a part of a data set.
+    """Labelled images of a part of a data set.
 
     Attributes:
         name: of the data set.

@@ -22,7 +22,7 @@ from elastictrainer.experiment.settings_checks import check_together, require_wr
 from elastictrainer.models.solved_head import hold_columns
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.runs import environment, resident
+from elastictrainer.runs import environment, ownership, resident
 from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
@@ -78,8 +78,18 @@ def _train(
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
     keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
-    limit, head = memory.limit(settings.memory), _head(settings, data, model)
-    profile = _profile(settings, run, resume, inputs, optimizer, group, limit, head)
+    scheme, head = schemes.create(settings.scheme), _head(settings, data, model)
+    if not scheme.trains and head != "solve":
+        raise UsageError(
+            f"--scheme {settings.scheme} solves the head, which is kept here: the model knows these classes "
+            "already, or its head cannot be solved. Take another scheme."
+        )
+    limit, trained = (
+        memory.limit(settings.memory),
+        resume and bool(ownership.checkpoints(run.checkpoints_path)),
+    )
+    room = None if limit is None else Room(limit, scheme, solves=head == "solve" and not trained)
+    profile = _profile(settings, run, resume, inputs, optimizer, group, scheme.selects, room)
     if limit is None:
         note_shortage(profile)
     sensor, source = energy.find_sensor()
@@ -96,7 +106,7 @@ def _train(
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
     deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, extra_time)
     chosen = settings
-    if limit is not None and profile is None:
+    if limit is not None and profile is None and scheme.selects:
         chosen, limit = dataclasses.replace(settings, scheme="head-alone"), None
     trainer = _trainer(
         chosen,
@@ -199,8 +209,8 @@ def _profile(
     inputs: Inputs,
     optimizer: Any,
     group: Optional[Workers],
-    limit: Optional[float],
-    head: str,
+    wanted: bool,
+    room: Optional[Room],
 ) -> Optional[Profile]:
     """Obtain the profile of one process' work, see `profiling.obtain_profile`; the same for all processes."""
     data, model = inputs.data, inputs.model
@@ -209,8 +219,6 @@ def _profile(
     )
     image_shape = (*data.image_size, model.input_shape[-1])
     metadata = profiling.profile_metadata(per_process, model, image_shape, len(data.class_names))
-    scheme = schemes.create(settings.scheme)
-    room = None if limit is None else Room(limit, scheme, solves=head == "solve")
 
     def obtain() -> Optional[Profile]:
         return profiling.obtain_profile(
@@ -219,7 +227,7 @@ def _profile(
             metadata,
             lambda: next(data.train(0)),
             optimizer,
-            scheme.selects,
+            wanted,
             run.profile_path if resume and run.profile_path.exists() else None,
             room,
         )

@@ -64,6 +64,8 @@ class RunFolder:
             remove_unfinished(self.path, of=self.config_path.name)
             try:
                 ownership.refuse_links(self.path)
+                if ownership.is_marked(self.path):  # a model that a killed process has half written
+                    remove_unfinished(self.path)
                 if self._content() and not resume:
                     if not overwrite:
                         raise UsageError(

@@ -86,6 +86,21 @@ def test_where_no_full_step_fits_the_head_alone_is_solved(settings, run, monkeyp
     assert TrainSettings(**run.config()) == chosen and not run.profile_path.exists()
 
 
+def test_a_head_that_is_kept_cannot_be_trained_alone(settings, run, tmp_path):
+    train(settings(), run, resume=False)
+    again = settings(scheme="head-alone", init_from=str(run.path))
+    with pytest.raises(UsageError, match="the model knows these classes already"):
+        train(again, RunFolder.create(tmp_path / "again"), resume=False)
+
+
+def test_within_a_limit_a_scheme_of_the_users_own_that_selects_nothing_is_refused(settings, run):
+    try:
+        with pytest.raises(UsageError, match="selects nothing"):
+            train(settings(scheme="userschemes:OddTensors", memory="64GB"), run, resume=False)
+    finally:
+        resident.keep_large_blocks()
+
+
 def test_a_finished_run_is_resumed_to_its_figures_left_alone_by_bad_requests_and_replaced(settings, run):
     summary = train(settings(epochs=2), run, resume=False)
     again = train(settings(epochs=2), run, resume=True)

@@ -86,6 +86,14 @@ def test_a_claimed_folder_is_refused_to_others(run):
                 pass
 
 
+def test_what_a_killed_process_has_half_written_goes_when_the_run_is_resumed(run):
+    weights = run.path / ".abc.part"
+    weights.mkdir()
+    (weights / "model.weights.h5").write_text("half")
+    with run.claimed(resume=True):
+        assert not weights.exists() and run.config_path.exists()
+
+
 def test_a_claim_that_comes_to_nothing_leaves_no_folder(tmp_path):
     with RunFolder(tmp_path / "new").claimed():
         pass
