@@ -85,7 +85,7 @@ def test_metrics_are_those_of_the_model_and_are_empty_after_build(tf):
 
 
 def test_variables_are_made_on_one_example(tf):
-    """Without a graph Keras 3 holds the outputs of all layers: for a whole minibatch hundreds of megabytes."""
+    """Without a graph Keras 3 holds the outputs of all layers: for a whole minibatch hundreds of MB."""
     seen = []
 
     class Noting(tf.keras.layers.Layer):

@@ -118,7 +118,7 @@ def test_what_the_profile_says_of_the_steps_is_added_up():
     run.steps(3)
     run.kind = CACHE_READ
     run.steps(2)
-    plain, cached = PROFILE.step_time(SELECTED), PROFILE.cached_step_time(SELECTED)
+    plain, cached = PROFILE.step_time(SELECTED), PROFILE.with_cache.step_time(SELECTED)
     assert plain != cached
     progress = run.state.progress
     assert progress.predicted_ratio == pytest.approx((3 * plain + 2 * cached) / PROFILE.full_ms)
