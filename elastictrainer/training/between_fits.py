@@ -63,7 +63,6 @@ class Carried:
     def after(cls, graphs: Graphs, state: RunState, before: "Carried") -> "Carried":
         """Return the state that a finished run leaves; `before`: the state it found."""
         policy = state.policy
-        assert policy is not None
         made = [record["step"] for record in state.selections if "selected" in record]
         steps = state.progress.step - made[-1] if made else before.steps + state.progress.step
         selected = policy.state() if policy.selects else None

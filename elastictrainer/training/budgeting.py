@@ -75,7 +75,7 @@ class Budgeting:
         timed.
         """
         state, model, policy = self._state, self._state.model, self._state.policy
-        if policy is None or (not policy.selects and (policy.mask is None or policy.mask.all())):
+        if not policy.selects and (policy.mask is None or policy.mask.all()):
             return
         if state.deadline is not None or (state.progress.full_ms and not again):
             return  # the budget does not depend on it, or is set
@@ -105,7 +105,6 @@ class Budgeting:
         state, policy = self._state, self._state.policy
         if self._shape is None:
             return
-        assert policy is not None
         expected = forecast(self._shape, state, policy.selects, policy.needs_scores, seconds)
         if state.deadline is not None:
             expected.require_enough()

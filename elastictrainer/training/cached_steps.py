@@ -84,13 +84,13 @@ class CachedStepRunner:
         Raises:
             CacheError: they cannot be cached any more.
         """
-        begun, policy = self._run_state.cache_start, self._run_state.policy
+        begun, mask = self._run_state.cache_start, self._run_state.policy.mask
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
         LOG.info("writing the cache again: a frozen tensor was changed")
         self.free_cache()
-        assert policy is not None and policy.mask is not None
-        self.write_cache(policy.mask)
+        assert mask is not None
+        self.write_cache(mask)
 
     def step(self) -> float:
         """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""
@@ -119,14 +119,14 @@ class CachedStepRunner:
             CacheError: there is less room, or another device, than there was.
         """
         state = self._run_state
-        begun, policy = state.cache_start, state.policy
+        begun, mask = state.cache_start, state.policy.mask
         # There is no mask where an interrupted run had time for the head alone, and this one selects.
-        if begun is None or policy is None or policy.mask is None:
+        if begun is None or mask is None:
             return
         LOG.info("writing the cache again")
         # An uninterrupted run has no such work: no lap of training counts it.
         with state.watch.lap(CALIBRATION), all_or_none(state.workers):
-            cache = self._make(policy.mask)
+            cache = self._make(mask)
             # It draws what the interrupted run drew; the run goes on with its checkpoint's states.
             with preserve_variables(cache.random_states):
                 for variable, value in zip(cache.random_states, begun["random"]):
@@ -146,7 +146,7 @@ class CachedStepRunner:
             len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch,
             self._settings,
             self._forward,
-            None if state.policy is None else state.policy.profile,
+            state.policy.profile,
             self._forward.features(head.head.kernel) if head else None,
         )
         self.unread = True

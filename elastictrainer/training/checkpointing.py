@@ -102,7 +102,6 @@ class Checkpointing(TrainerCallback):
         for variable in state.model.trainable_weights:
             if not bool(tf.reduce_all(tf.math.is_finite(variable))):
                 raise state.diverged(f"{name_of(variable)} is not finite")
-        assert state.policy is not None
         with state.watch.lap(CHECKPOINT):
             values = {
                 "progress": state.progress.to_json(),
@@ -141,7 +140,6 @@ class Checkpointing(TrainerCallback):
             return
         state.progress = Progress.from_json(saved["progress"])
         state.watch.seconds.update(saved["seconds"])
-        assert state.policy is not None
         state.policy.restore(saved["policy"])
         state.cache_start = saved["cache_write"]
         state.budget = Budget(**saved["budget"])

@@ -106,7 +106,6 @@ class Loop:
             return {}
         logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
         logs.update(self._validated(epoch))
-        assert state.policy is not None
         ratio, mask = state.ratio(state.epoch_step_ms()), state.policy.mask
         logs["ratio"] = float("nan") if ratio is None else ratio
         logs["selected"] = len(model.trainable_variables) if mask is None else int(mask.sum())

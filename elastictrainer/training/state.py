@@ -33,7 +33,6 @@ class RunState:
         steps_per_epoch: minibatches in an epoch.
         workers: the processes that train together; None: this one is alone.
         rates: the learning rate over the run; None: the optimizer has its own.
-        policy: decides which tensors train; None before the first minibatch.
         budget: of the run.
         deadline: the time that the whole process may take; None: the run has a budget of training time.
         progress: counters of the run.
@@ -55,7 +54,6 @@ class RunState:
     workers: Optional[Workers] = None
     steps_per_epoch: int = 0
     rates: Optional[RateSchedule] = None
-    policy: Optional[Policy] = None
     budget: Budget = field(default_factory=Budget)
     deadline: Optional[Deadline] = None
     progress: Progress = field(default_factory=Progress)
@@ -69,6 +67,17 @@ class RunState:
     loss: float = float("nan")
     step_ms: float = float("nan")
     last_checkpoint: Optional[Path] = None
+    _policy: Optional[Policy] = field(default=None, init=False)
+
+    @property
+    def policy(self) -> Policy:
+        """Return what decides which tensors train; made on the first minibatch."""
+        assert self._policy is not None, "`prepare` makes it"
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._policy = policy
 
     def note_selection(self, record: Dict[str, Any]) -> None:
         """Keep the record of a selection, and tell the callbacks."""
@@ -142,7 +151,7 @@ class RunState:
         """
         if self.progress.full_ms:
             return typical_ms(self.progress.full_ms)
-        mask = None if self.policy is None else self.policy.mask
+        mask = None if self._policy is None else self._policy.mask
         trains_all = mask is not None and bool(mask.all())
         return typical_ms(self.progress.recent_ms) if trains_all and self.progress.recent_ms else None
 

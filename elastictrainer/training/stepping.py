@@ -68,7 +68,6 @@ class Stepping:
     def _begin(self) -> None:
         """Begin an interval, or go on with it, if it is time to."""
         state, progress, policy = self._state, self._state.progress, self._state.policy
-        assert policy is not None
         if not progress.batch and self._trainable_now() != self._trainable:  # asking takes time
             raise UsageError(f"a callback froze or unfroze a layer during training: {TWO_FITS}")
         opening = self._prepared.opening
@@ -90,7 +89,6 @@ class Stepping:
     def _mask(self) -> NDArray[np.bool_]:
         """Return the tensors that train now, (N,) bool."""
         state, policy = self._state, self._state.policy
-        assert policy is not None
         if state.progress.step < self._prepared.opening or policy.mask is None:
             return np.ones(len(self._trainable), bool)
         return policy.mask
@@ -126,7 +124,7 @@ class Stepping:
         if alike != self._alike:
             self._alike = alike
             self._ms.clear()
-            if policy is not None and policy.profile is not None:
+            if policy.profile is not None:
                 profile = policy.profile.with_cache if kind == CACHE_READ else policy.profile
                 self._ratio = profile.step_time(mask) / profile.full_ms
                 self._flops = profile.step_flops(mask) or 0.0

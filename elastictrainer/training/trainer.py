@@ -235,7 +235,6 @@ class Trainer:
             for callback in ours:
                 callback.on_fit_end(summary)
         history.elastic, history.selections = summary, state.selections
-        assert state.policy is not None
         self.profile = state.policy.profile or self.profile
         self._carried = Carried.after(prepared.graphs, state, self._carried)
         return history

@@ -49,7 +49,8 @@ def tags(tf, run):
 def state_at(loss, step_ms):
     """Of a run whose full steps take 20 ms."""
     policy = Policy(np.array([True, False]), Plan([0.0], 1.0, 5))
-    state = RunState(None, "bn-bias", None, 1, policy=policy, loss=loss, step_ms=step_ms)
+    state = RunState(None, "bn-bias", None, 1, loss=loss, step_ms=step_ms)
+    state.policy = policy
     state.progress.full_ms = [20.0]
     return state
 
