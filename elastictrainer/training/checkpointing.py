@@ -146,7 +146,7 @@ class Checkpointing(TrainerCallback):
         state.start_loss = saved["start_loss"]
         if state.deadline is not None:
             state.deadline.resume(saved["spent_s"])
-        state.stopped = saved["stopped"] and not (state.deadline and state.deadline.extends)
+        state.model.stop_training = saved["stopped"] and not (state.deadline and state.deadline.extends)
         state.last_checkpoint = self._checkpoints.saved()[0]
         LOG.info(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
 

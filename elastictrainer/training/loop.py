@@ -61,7 +61,6 @@ class Loop:
             DataError: the data cannot be read.
         """
         state, model = self._state, self._state.model
-        model.stop_training = False
         model.train_function = self  # `compile` puts None in its place: that shows that it was called
         self._callbacks.on_train_begin()
         # BackupAndRestore puts a model back to a later epoch.
@@ -85,8 +84,7 @@ class Loop:
         state = self._state
         if state.progress.batch:  # an epoch was interrupted
             return False
-        stops = state.stopped or state.model.stop_training
-        return stops or not state.by_clock and state.progress.epoch >= state.epochs
+        return state.model.stop_training or not state.by_clock and state.progress.epoch >= state.epochs
 
     def _epoch(self, epoch: int) -> Logs:
         """Make the steps of an epoch, or those that are left of it; returns its logs, none without a step."""
@@ -118,7 +116,7 @@ class Loop:
     def _steps(self) -> None:
         """Make the steps that are left of the epoch going on."""
         state, model = self._state, self._state.model
-        while state.progress.batch < state.steps_per_epoch and not (state.stopped or model.stop_training):
+        while state.progress.batch < state.steps_per_epoch and not model.stop_training:
             batch = state.progress.batch
             self._callbacks.on_train_batch_begin(batch)
             if model.train_function is not self:

@@ -39,7 +39,6 @@ class RunState:
         watch: its time by lap.
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
-        stopped: a callback has ended training; what is left is the end of its epoch.
         head_alone: the head is solved, and no step follows.
         cache_start: how the interval's cache began, as JSON values; None: there is none.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
@@ -60,7 +59,6 @@ class RunState:
     watch: Stopwatch = field(default_factory=Stopwatch)
     callbacks: List[Any] = field(default_factory=list)
     selections: List[Dict[str, Any]] = field(default_factory=list)
-    stopped: bool = False
     head_alone: bool = False
     cache_start: Optional[Dict[str, Any]] = None
     start_loss: Optional[float] = None

@@ -218,6 +218,7 @@ class Trainer:
             with state.watch.lap(BUILDING):
                 prepared = prepare(state, feed, wanted, self._carried)
             stack.callback(prepared.cached_steps.free_cache)
+            self.model.stop_training = False
             for saver in savers:
                 if saver.resume:
                     saver.restore_run()
