@@ -93,13 +93,11 @@ class Loop:
             model.reset_metrics()
         # Meters see the steps alone; evaluation and an epoch's last callbacks come after `on_steps_end`.
         with state.watch.lap(LOOP):
-            for callback in state.callbacks:
-                callback.on_steps_begin()
+            state.tell("on_steps_begin")
             self._callbacks.on_epoch_begin(epoch)
             self._steps()
             self._feed.end_epoch()
-        for callback in state.callbacks:
-            callback.on_steps_end()
+        state.tell("on_steps_end")
         if not state.progress.batch:  # the data ended with the epoch before: this one is none
             return {}
         logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
@@ -109,8 +107,7 @@ class Loop:
         logs["selected"] = len(model.trainable_variables) if mask is None else int(mask.sum())
         self._callbacks.on_epoch_end(epoch, logs)
         state.progress.epoch_done(state.watch.training())
-        for callback in state.callbacks:
-            callback.on_epoch_done()
+        state.tell("on_epoch_done")
         return logs
 
     def _steps(self) -> None:

@@ -81,13 +81,12 @@ class RunState:
         """Keep the record of a selection, and tell the callbacks."""
         record = {"epoch": self.progress.epoch, **record}
         self.selections.append(record)
-        for callback in self.callbacks:
-            callback.on_selection(record)
+        self.tell("on_selection", record)
 
-    def note_head(self, record: Dict[str, Any]) -> None:
-        """Tell the callbacks of the solved head."""
+    def tell(self, event: str, *about: Any) -> None:
+        """Call a method of TrainerCallback, by its name, of each callback."""
         for callback in self.callbacks:
-            callback.on_head(record)
+            getattr(callback, event)(*about)
 
     def metric_variables(self) -> List[tf.Variable]:
         """Return all variables of the model's metrics."""

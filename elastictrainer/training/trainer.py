@@ -233,8 +233,7 @@ class Trainer:
             summary = summary_of(state)
             for callback in ours:
                 summary.update(callback.conclude())
-            for callback in ours:
-                callback.on_fit_end(summary)
+            state.tell("on_fit_end", summary)
         history.elastic, history.selections = summary, state.selections
         self.profile = state.policy.profile or self.profile
         self._carried = Carried.after(prepared.graphs, state, self._carried)
