@@ -59,7 +59,7 @@ class Feed:
     @property
     def batch_size(self) -> int:
         """Return the number of examples of a full minibatch."""
-        assert self._size is not None, "a minibatch has been seen before"
+        assert self._size is not None, "`peek` comes first"
         return self._size
 
     def one_pass(self, count: int, epoch: Optional[int] = None) -> Iterator[Minibatch]:
@@ -89,8 +89,9 @@ class Feed:
         self._open = None
 
     def peek(self) -> Minibatch:
-        """Return the minibatch that `fetch` gives next."""
+        """Return the minibatch that `fetch` gives next: the run's first one, which is a full one."""
         minibatch = self.fetch()
+        self._size = _examples(minibatch)
         assert self._open is not None
         self._open = itertools.chain([minibatch], self._open)
         self._at = self._next()
@@ -134,9 +135,7 @@ class Feed:
 
     def is_whole(self, minibatch: Minibatch) -> bool:
         """Return whether it has as many examples as the first one; the last of an epoch may have fewer."""
-        size = int(tf.nest.flatten(minibatch[0])[0].shape[0])
-        self._size = self._size or size
-        return size == self._size
+        return _examples(minibatch) == self._size
 
     def remember(self, minibatch: Minibatch) -> None:
         """Remember a full minibatch that was trained on, for `probe`."""
@@ -156,6 +155,10 @@ class Feed:
             )
             return iter(list(full) or self._recent)
         return iter(list(self._recent))
+
+
+def _examples(minibatch: Minibatch) -> int:
+    return int(tf.nest.flatten(minibatch[0])[0].shape[0])
 
 
 def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:

@@ -90,8 +90,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Pr
         DataError: the first minibatch cannot be read.
     """
     minibatch = feed.peek()
-    if feed.is_whole(minibatch):
-        feed.remember(minibatch)
+    feed.remember(minibatch)
     first_call = not carried.weights
     graphs, profile, carried = _graphs(state, wanted, carried, minibatch, feed.spec)
     # One epoch would never read its cache, and a head that was solved has learned more since.
