@@ -27,7 +27,7 @@ from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.feed import Feed, Probe
 from elastictrainer.training.fit_data import run_data
 from elastictrainer.training.loop import Loop
-from elastictrainer.training.prepared import Wanted, prepare
+from elastictrainer.training.prepared import TrainerRequest, prepare
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import BUILDING, Stopwatch
 from elastictrainer.training.summary import summary_of
@@ -212,11 +212,11 @@ class Trainer:
                 LOG.info(f"not cached: {reason}")
             for callback in ours:
                 stack.enter_context(callback.fit_context())
-            wanted = Wanted(
+            request = TrainerRequest(
                 self.scheme, self.selection, self.profile, reuse, self.head, self._profiles, self._memory
             )
             with state.watch.lap(BUILDING):
-                prepared = prepare(state, feed, wanted, self._carried)
+                prepared = prepare(state, feed, request, self._carried)
             stack.callback(prepared.cached_steps.free_cache)
             self.model.stop_training = False
             for saver in savers:
