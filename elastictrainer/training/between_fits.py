@@ -42,7 +42,7 @@ class Graphs:
 
 
 @dataclass
-class Carried:
+class FitCarryover:
     """The state that a `Trainer` keeps between two calls of `fit`.
 
     Attributes:
@@ -60,7 +60,7 @@ class Carried:
     full_ms: List[float] = field(default_factory=list)
 
     @classmethod
-    def after(cls, graphs: Graphs, state: RunState, before: "Carried") -> "Carried":
+    def after(cls, graphs: Graphs, state: RunState, before: "FitCarryover") -> "FitCarryover":
         """Return the state that a finished run leaves; `before`: the state it found."""
         policy = state.policy
         made = [record["step"] for record in state.selections if "selected" in record]

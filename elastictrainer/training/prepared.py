@@ -19,7 +19,7 @@ from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.affordability import affordable_scheme
-from elastictrainer.training.between_fits import Carried, Graphs, make_graphs
+from elastictrainer.training.between_fits import FitCarryover, Graphs, make_graphs
 from elastictrainer.training.budgeting import Budgeting, full_epochs
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
@@ -79,7 +79,7 @@ class Prepared:
     opening: int
 
 
-def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: Carried) -> Prepared:
+def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: FitCarryover) -> Prepared:
     """Make what a run needs, on its first minibatch: every variable, the profile, the plan, the policy.
 
     `state` gets its policy, its budget and its rates. What an earlier run has left is used where it still
@@ -140,8 +140,8 @@ def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: Carri
 
 
 def _graphs(
-    state: RunState, request: TrainerRequest, carried: Carried, minibatch: Minibatch, spec: Any
-) -> Tuple[Graphs, Optional[Profile], Carried]:
+    state: RunState, request: TrainerRequest, carried: FitCarryover, minibatch: Minibatch, spec: Any
+) -> Tuple[Graphs, Optional[Profile], FitCarryover]:
     """Return the run's graphs, its profile so far, and the state of the earlier run that still holds."""
     graphs = carried.graphs
     if graphs is not None and graphs.hold(state.model, spec):
@@ -150,7 +150,7 @@ def _graphs(
     profile = request.profile
     if graphs is not None:
         LOG.info("the model, its optimizer, its loss or the shape of the data has changed: compiling again")
-        carried, profile = Carried(), None if request.profiles else profile
+        carried, profile = FitCarryover(), None if request.profiles else profile
     return _new_graphs(state, request.scheme, minibatch, spec), profile, carried
 
 
@@ -219,7 +219,7 @@ def _rates(state: RunState, plan: Plan, selecting: bool) -> Optional[RateSchedul
     return rates
 
 
-def _opening(state: RunState, policy: Policy, head: Optional[HeadPass], carried: Carried) -> int:
+def _opening(state: RunState, policy: Policy, head: Optional[HeadPass], carried: FitCarryover) -> int:
     """Return the number of full steps before the first selection."""
     if not policy.needs_scores or head is not None or carried.steps:
         return 0
@@ -244,7 +244,7 @@ def _head_pass(state: RunState, feed: Feed) -> HeadPass:
     return HeadPass(state, feed)
 
 
-def _still_holds(state: RunState, carried: Carried) -> bool:
+def _still_holds(state: RunState, carried: FitCarryover) -> bool:
     """Return whether the selection of an earlier run is to be trained on; logs why not."""
     if carried.steps >= PLAIN_INTERVAL * state.steps_per_epoch:
         return False

@@ -20,7 +20,7 @@ from elastictrainer.steps import requirements
 from elastictrainer.steps.keras_compat.fitting import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import keras_callbacks, repeatable_data
-from elastictrainer.training.between_fits import Carried
+from elastictrainer.training.between_fits import FitCarryover
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
@@ -127,7 +127,7 @@ class Trainer:
         self._memory = memory
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
         self._probe, self._workers, self._clock = probe, workers, clock
-        self._carried = Carried()  # from one call of `fit` to the next
+        self._carried = FitCarryover()  # from one call of `fit` to the next
         if model.built:
             self._check_model()
 
@@ -148,7 +148,7 @@ class Trainer:
         """
         if self._profiles:
             self.profile = None
-        self._carried = Carried(weights=self._carried.weights)
+        self._carried = FitCarryover(weights=self._carried.weights)
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
             options = {"jit_compile": False, **options}
@@ -236,7 +236,7 @@ class Trainer:
             state.tell("on_fit_end", summary)
         history.elastic, history.selections = summary, state.selections
         self.profile = state.policy.profile or self.profile
-        self._carried = Carried.after(prepared.graphs, state, self._carried)
+        self._carried = FitCarryover.after(prepared.graphs, state, self._carried)
         return history
 
     def state(self) -> Dict[str, Any]:
@@ -255,7 +255,7 @@ class Trainer:
         values = {**state, "graphs": self._carried.graphs}
         profile = values.pop("profile")
         self.profile = Profile.from_json(profile) if profile else self.profile
-        self._carried = Carried(**values)
+        self._carried = FitCarryover(**values)
 
     def keep_steps(self, count: int) -> None:
         """Keep the compiled steps of the latest `count` selections, which `restore` may go back to.
