@@ -77,11 +77,11 @@ class Budgeting:
         state, model, policy = self._state, self._state.model, self._state.policy
         if not policy.selects and (policy.mask is None or policy.mask.all()):
             return
-        if state.deadline is not None or (state.progress.full_ms and not again):
+        if state.deadline is not None or (state.progress.timed_full_ms and not again):
             return  # the budget does not depend on it, or is set
         if state.head_alone or (self._memory is not None and not self._memory.times_full_steps):
             if self._shape is not None:
-                state.progress.full_ms.append(self._shape.profile.full_ms)
+                state.progress.timed_full_ms.append(self._shape.profile.full_ms)
             return
         with contextlib.ExitStack() as laps:
             variables, metrics = model.trainable_variables, self._steps.metrics
@@ -99,7 +99,7 @@ class Budgeting:
             probe = self._feed.probe if self._memory is None else self._memory.shortened(self._feed.probe)
             scale = 1.0 if self._memory is None else self._memory.scale
             timed = time_steps(full, repeated(probe, state.progress.step))
-            state.progress.full_ms += [scale * ms for ms in timed]
+            state.progress.timed_full_ms += [scale * ms for ms in timed]
 
     def _say_plan(self, seconds: float) -> None:
         state, policy = self._state, self._state.policy

@@ -145,7 +145,7 @@ def _graphs(
     """Return the run's graphs, its profile so far, and the state of the earlier run that still holds."""
     graphs = carried.graphs
     if graphs is not None and graphs.hold(state.model, spec):
-        state.progress.full_ms = list(carried.full_ms)
+        state.progress.timed_full_ms = list(carried.timed_full_ms)
         return graphs, request.profile, carried
     profile = request.profile
     if graphs is not None:

@@ -146,8 +146,8 @@ class RunState:
 
         None before the first of either.
         """
-        if self.progress.full_ms:
-            return typical_ms(self.progress.full_ms)
+        if self.progress.timed_full_ms:
+            return typical_ms(self.progress.timed_full_ms)
         mask = None if self._policy is None else self._policy.mask
         trains_all = mask is not None and bool(mask.all())
         return typical_ms(self.progress.recent_ms) if trains_all and self.progress.recent_ms else None
@@ -155,7 +155,7 @@ class RunState:
     def ratio(self, step_ms: Optional[float]) -> Optional[float]:
         """Return `step_ms` over a full step of this run; None where none was timed for comparison."""
         full_ms = self.full_step_ms()
-        return step_ms / full_ms if self.progress.full_ms and full_ms and step_ms is not None else None
+        return step_ms / full_ms if self.progress.timed_full_ms and full_ms and step_ms is not None else None
 
     def full_training_s(self) -> Optional[float]:
         """Return the seconds of full training in place of this run; None before the first full step.

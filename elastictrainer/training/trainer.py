@@ -228,7 +228,7 @@ class Trainer:
             stack.callback(setattr, self.model, "train_function", None)
             loop = Loop(state, feed, prepared, given, [*others, *together, *savers])
             history = loop.run()
-            if not selects and not self._carried.full_ms:
+            if not selects and not self._carried.timed_full_ms:
                 prepared.budgeting.calibrate(again=True)  # the machine may have changed since the start
             summary = summary_of(state)
             for callback in ours:

@@ -48,7 +48,7 @@ def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", profile=No
     """The state of a run whose full steps take `full_ms`."""
     state = RunState(None, scheme, rho, 2, watch=Stopwatch(time))
     state.policy = Policy(mask, Plan([0.0], 2.0, 50), profile)
-    state.progress.full_ms = [full_ms] if full_ms else []
+    state.progress.timed_full_ms = [full_ms] if full_ms else []
     return state
 
 
