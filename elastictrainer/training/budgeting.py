@@ -55,7 +55,7 @@ class Budgeting:
             UsageError: a deadline leaves no time to train.
         """
         state = self._state
-        self.calibrate()
+        self.time_full_steps()
         if state.budget.steps is not None:
             return
         state.follow_deadline()
@@ -67,7 +67,7 @@ class Budgeting:
         assert state.budget.seconds is not None
         self._say_plan(state.budget.seconds)
 
-    def calibrate(self, again: bool = False) -> None:
+    def time_full_steps(self, again: bool = False) -> None:
         """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
 
         Where their time decides how long the run may take, it is a part of the run. Where the head trains

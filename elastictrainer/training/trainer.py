@@ -229,7 +229,7 @@ class Trainer:
             loop = Loop(state, feed, prepared, given, [*others, *together, *savers])
             history = loop.run()
             if not selects and not self._carried.timed_full_ms:
-                prepared.budgeting.calibrate(again=True)  # the machine may have changed since the start
+                prepared.budgeting.time_full_steps(again=True)  # the machine may have changed since the start
             summary = summary_of(state)
             for callback in ours:
                 summary.update(callback.conclude())
