@@ -44,7 +44,7 @@ class TrainerRequest:
         profile: the model's profile; None: it is made where the scheme selects.
         reuse: settings of the activation cache.
         head: "solve" or "keep"; see Trainer.
-        profiles: whether `profile` was made by an earlier call, and is made again for another model.
+        owns_profile: whether `profile` was made by an earlier call, and is made again for another model.
         memory: bytes that the process may have resident; None: any.
     """
 
@@ -53,7 +53,7 @@ class TrainerRequest:
     profile: Optional[Profile]
     reuse: ReuseSettings
     head: str
-    profiles: bool
+    owns_profile: bool
     memory: Optional[float] = None
 
 
@@ -150,7 +150,7 @@ def _graphs(
     profile = request.profile
     if graphs is not None:
         LOG.info("the model, its optimizer, its loss or the shape of the data has changed: compiling again")
-        carried, profile = FitCarryover(), None if request.profiles else profile
+        carried, profile = FitCarryover(), None if request.owns_profile else profile
     return _new_graphs(state, request.scheme, minibatch, spec), profile, carried
 
 

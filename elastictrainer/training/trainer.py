@@ -110,7 +110,7 @@ class Trainer:
         self.scheme = schemes.create(scheme) if isinstance(scheme, str) else scheme
         self.scheme_name = scheme if isinstance(scheme, str) else type(scheme).__name__
         self.profile = profile
-        self._profiles = profile is None  # `fit` makes the profile
+        self._owns_profile = profile is None  # `fit` makes the profile
         self.selection = SelectionSettings(rho, interval, importance_batches, deterministic)
         if workers is not None and deadline is not None:
             raise UsageError("a deadline is for one process: several end by their steps.")
@@ -146,7 +146,7 @@ class Trainer:
 
         A profile that an earlier `fit` made is forgotten: other layers may train now, or another optimizer.
         """
-        if self._profiles:
+        if self._owns_profile:
             self.profile = None
         self._carried = FitCarryover(weights=self._carried.weights)
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
@@ -213,7 +213,7 @@ class Trainer:
             for callback in ours:
                 stack.enter_context(callback.fit_context())
             request = TrainerRequest(
-                self.scheme, self.selection, self.profile, reuse, self.head, self._profiles, self._memory
+                self.scheme, self.selection, self.profile, reuse, self.head, self._owns_profile, self._memory
             )
             with state.watch.lap(BUILDING):
                 prepared = prepare(state, feed, request, self._carried)
