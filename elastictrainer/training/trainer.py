@@ -185,7 +185,7 @@ class Trainer:
         if any(saver.resume for saver in savers) and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         given = validation_split_off(given)
-        reuse, reason = repeatable_data.settled(self.reuse, given)
+        reuse, reason = repeatable_data.effective_reuse(self.reuse, given)
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
         rho = self.selection.rho if selects and (self.deadline is None or reuse.mode == "off") else None
         first_epoch = given.get("initial_epoch", 0)
