@@ -65,7 +65,7 @@ class CachedStepRunner:
                 cache = self._make(mask, head)
             with state.watch.lap(CACHE_WRITE):
                 self._fill(cache, self._feed.one_pass(state.steps_per_epoch), head)
-        state.cache_start = {
+        state.cache_origin = {
             "epoch": progress.epoch,
             "count": len(cache.storage.ends),
             "random": [value.tolist() for value in cache.random_start],
@@ -84,7 +84,7 @@ class CachedStepRunner:
         Raises:
             CacheError: they cannot be cached any more.
         """
-        begun, mask = self._run_state.cache_start, self._run_state.policy.mask
+        begun, mask = self._run_state.cache_origin, self._run_state.policy.mask
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
         LOG.info("writing the cache again: a frozen tensor was changed")
@@ -110,7 +110,7 @@ class CachedStepRunner:
         if self._cache is not None:
             self._cache.close()
         self._cache = None
-        self._run_state.cache_start = None
+        self._run_state.cache_origin = None
 
     def resume(self) -> None:
         """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
@@ -119,7 +119,7 @@ class CachedStepRunner:
             CacheError: there is less room, or another device, than there was.
         """
         state = self._run_state
-        begun, mask = state.cache_start, state.policy.mask
+        begun, mask = state.cache_origin, state.policy.mask
         # There is no mask where an interrupted run had time for the head alone, and this one selects.
         if begun is None or mask is None:
             return

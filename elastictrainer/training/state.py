@@ -40,7 +40,7 @@ class RunState:
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
         head_alone: the head is solved, and no step follows.
-        cache_start: how the interval's cache began, as JSON values; None: there is none.
+        cache_origin: how the interval's cache began, as JSON values; None: there is none.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: the checkpoint to resume from; None: none yet.
@@ -60,7 +60,7 @@ class RunState:
     callbacks: List[Any] = field(default_factory=list)
     selections: List[Dict[str, Any]] = field(default_factory=list)
     head_alone: bool = False
-    cache_start: Optional[Dict[str, Any]] = None
+    cache_origin: Optional[Dict[str, Any]] = None
     start_loss: Optional[float] = None
     loss: float = float("nan")
     step_ms: float = float("nan")
