@@ -39,7 +39,7 @@ class CachedStepRunner:
             steps: the run's compiled steps; model and optimizer are theirs.
             settings: of the cache.
         """
-        self._run_state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
+        self._state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
         self._cache: Optional[ActivationCache] = None
         self.unread = False
         self._forward: Optional[ForwardPass] = None
@@ -59,7 +59,7 @@ class CachedStepRunner:
         Raises:
             CacheError: why they cannot be cached; in all processes alike.
         """
-        state, progress = self._run_state, self._run_state.progress
+        state, progress = self._state, self._state.progress
         with all_or_none(state.workers):
             with state.watch.lap(TRACING):
                 cache = self._make(mask, head)
@@ -84,7 +84,7 @@ class CachedStepRunner:
         Raises:
             CacheError: they cannot be cached any more.
         """
-        begun, mask = self._run_state.cache_origin, self._run_state.policy.mask
+        begun, mask = self._state.cache_origin, self._state.policy.mask
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
         LOG.info("writing the cache again: a frozen tensor was changed")
@@ -95,7 +95,7 @@ class CachedStepRunner:
     def step(self) -> float:
         """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""
         assert self._cache is not None
-        progress = self._run_state.progress
+        progress = self._state.progress
         try:
             values = self._cache.read(progress.epoch, progress.batch)
         except CacheError as error:
@@ -110,7 +110,7 @@ class CachedStepRunner:
         if self._cache is not None:
             self._cache.close()
         self._cache = None
-        self._run_state.cache_origin = None
+        self._state.cache_origin = None
 
     def resume(self) -> None:
         """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
@@ -118,7 +118,7 @@ class CachedStepRunner:
         Raises:
             CacheError: there is less room, or another device, than there was.
         """
-        state = self._run_state
+        state = self._state
         begun, mask = state.cache_origin, state.policy.mask
         # There is no mask where an interrupted run had time for the head alone, and this one selects.
         if begun is None or mask is None:
@@ -135,7 +135,7 @@ class CachedStepRunner:
 
     def _make(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> ActivationCache:
         """Make an empty cache; its graphs are built on a minibatch like those to come."""
-        state, steps = self._run_state, self._steps
+        state, steps = self._state, self._steps
         minibatch = next(iter(self._feed.one_pass(1)))  # the pass that fills the cache reads it again
         if self._forward is None:
             self._forward = ForwardPass(steps.objective, steps.optimizer, minibatch, steps.full_if_compiled())

@@ -40,7 +40,7 @@ class Feed:
             first_epoch: see above.
         """
         self.first_epoch = first_epoch
-        self._run_state, self._data, self._probe, self._probe_count = run_state, data, probe, probe_count
+        self._state, self._data, self._probe, self._probe_count = run_state, data, probe, probe_count
         self._recent: Deque[Minibatch] = deque(maxlen=probe_count)
         self._size: Optional[int] = None  # of a full minibatch
         self._open: Optional[Iterator[Any]] = None  # reads on
@@ -74,7 +74,7 @@ class Feed:
         Raises:
             DataError: the data cannot be read.
         """
-        state = self._run_state
+        state = self._state
         epoch = state.progress.epoch if epoch is None else epoch
         data = self._data.again(self.first_epoch + epoch, count)
         ends_s = state.pass_ends_s()
@@ -109,7 +109,7 @@ class Feed:
         if self._open is None or self._at != wanted:
             self._open = minibatches(self._data.read(*wanted))
         minibatch = next(self._open, None)
-        progress, steps = self._run_state.progress, self._run_state.steps_per_epoch
+        progress, steps = self._state.progress, self._state.steps_per_epoch
         if minibatch is None:
             if self._data.endless:
                 raise UsageError(
@@ -130,7 +130,7 @@ class Feed:
 
     def _next(self) -> Tuple[int, int]:
         """Return epoch and number of the minibatch of the step to come."""
-        progress = self._run_state.progress
+        progress = self._state.progress
         return self.first_epoch + progress.epoch, progress.batch
 
     def is_whole(self, minibatch: Minibatch) -> bool:
@@ -150,9 +150,7 @@ class Feed:
         if self._probe is not None:
             return map(unpacked, self._probe(number))
         if self.repeatable:
-            full = filter(
-                self.is_whole, self.one_pass(min(self._probe_count, self._run_state.steps_per_epoch))
-            )
+            full = filter(self.is_whole, self.one_pass(min(self._probe_count, self._state.steps_per_epoch)))
             return iter(list(full) or self._recent)
         return iter(list(self._recent))
 
