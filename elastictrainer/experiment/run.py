@@ -23,11 +23,10 @@ from elastictrainer.experiment.settings_checks import check_together, require_wr
 from elastictrainer.models.solved_head import hold_columns
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.runs import environment
+from elastictrainer.runs import environment, resident
 from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
-from elastictrainer.steps.compiled_step import exempt_from_collection
 from elastictrainer.steps.losses import training_loss
 from elastictrainer.training import energy, keras_callbacks, workers
 from elastictrainer.training.best_weights import BestWeights
@@ -119,7 +118,7 @@ def _train(
     rising = RisingLoss(len(data.class_names))
     callbacks = [EnergyMetering(sensor), evaluation, record, rising, *users, checkpointing]
     _begin(settings, run, resume, profile, inputs)
-    exempt_from_collection()
+    resident.exempt_from_collection()
     try:
         history = trainer.fit(
             data.stream,
