@@ -1,4 +1,3 @@
-import gc
 import importlib
 import logging
 import os
@@ -23,6 +22,7 @@ import numpy as np
 import pytest
 
 from elastictrainer.runs.log import LOG
+from elastictrainer.runs.resident import exempt_from_collection
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -151,12 +151,6 @@ def rough_profiles(monkeypatch):
         monkeypatch.setitem(elastictrainer.profile_model.__kwdefaults__, option, value)
 
 
-def quicken_collections():
-    """Leave what is there out of garbage collections, of which a profile or a run makes many."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(scope="session")
 def tf():
     import tensorflow
@@ -164,7 +158,7 @@ def tf():
     from elastictrainer.experiment.assembly import configure
 
     configure(seed=0)
-    quicken_collections()
+    exempt_from_collection()  # profiles and runs collect garbage often
     return tensorflow
 
 
@@ -172,4 +166,4 @@ def tf():
 def earlier_files_objects_are_not_collected():
     """Keras keeps the graph of every model: each file's tests would wait longer than the ones before."""
     if "tensorflow" in sys.modules:
-        quicken_collections()
+        exempt_from_collection()

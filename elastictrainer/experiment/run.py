@@ -26,7 +26,6 @@ from elastictrainer.runs import environment, ownership, resident
 from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
-from elastictrainer.steps.compiled_step import exempt_from_collection
 from elastictrainer.steps.losses import training_loss
 from elastictrainer.training import energy, keras_callbacks, workers
 from elastictrainer.training.best_weights import BestWeights
@@ -84,10 +83,8 @@ def _train(
             f"--scheme {settings.scheme} solves the head, which is kept here: the model knows these classes "
             "already, or its head cannot be solved. Take another scheme."
         )
-    limit, trained = (
-        memory.limit(settings.memory),
-        resume and bool(ownership.checkpoints(run.checkpoints_path)),
-    )
+    limit = memory.limit(settings.memory)
+    trained = resume and bool(ownership.checkpoints(run.checkpoints_path))  # its head was solved then
     room = None if limit is None else Room(limit, scheme, solves=head == "solve" and not trained)
     profile = _profile(settings, run, resume, inputs, optimizer, group, scheme.selects, room)
     if limit is None:
@@ -125,7 +122,7 @@ def _train(
     rising = RisingLoss(len(data.class_names))
     callbacks = [EnergyMetering(sensor), evaluation, record, rising, *users, checkpointing]
     _begin(settings, run, resume, profile, inputs)
-    exempt_from_collection()
+    resident.exempt_from_collection()
     try:
         history = trainer.fit(
             data.stream,

@@ -157,7 +157,7 @@ class LocalTraining:
                 "weights": digest(self.model.variables),
                 # The head is solved: no full steps come before the first selection, and none is timed.
                 "steps": 1,
-                "full_ms": [profile.full_ms],
+                "timed_full_ms": [profile.full_ms],
             }
         )
         self._fit(trainer, work, data, number)

@@ -1,6 +1,5 @@
 """Compiled training steps, one for each selection, in a bounded cache."""
 
-import gc
 import weakref
 from collections import OrderedDict
 from typing import Any, List, Optional, Sequence
@@ -17,15 +16,6 @@ from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.ordering import last_writes, one_by_one
 from elastictrainer.steps.step_in_graph import FullStepGraph, StepInGraph, flat
 from elastictrainer.steps.traced_graph import TracedGraph
-
-
-def exempt_from_collection() -> None:
-    """Exempt all present objects from garbage collection, so that a new selection waits less for it.
-
-    For a process that only trains: those of these objects that refer to each other are never freed.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 class CompiledStep:

@@ -1,4 +1,4 @@
-"""The kinds of work in the loop, by which its time is recorded."""
+"""The kinds of work that is timed: of steps, and of passes over the images."""
 
 FULL = "full"  # a step that trains every tensor,
 PLAIN = "plain"  # a step of a selection, from images to update,

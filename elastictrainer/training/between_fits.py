@@ -42,7 +42,7 @@ class Graphs:
 
 
 @dataclass
-class Carried:
+class FitCarryover:
     """The state that a `Trainer` keeps between two calls of `fit`.
 
     Attributes:
@@ -50,24 +50,23 @@ class Carried:
         policy: the state of the policy that selected; None: nothing was selected, or it holds no more.
         steps: steps made since the latest selection.
         weights: digest of the model's variables, as the latest call left them; 0: not known.
-        full_ms: times of full steps measured for comparison.
+        timed_full_ms: times of full steps measured for comparison.
     """
 
     graphs: Optional[Graphs] = None
     policy: Optional[Dict[str, Any]] = None
     steps: int = 0
     weights: int = 0
-    full_ms: List[float] = field(default_factory=list)
+    timed_full_ms: List[float] = field(default_factory=list)
 
     @classmethod
-    def after(cls, graphs: Graphs, state: RunState, before: "Carried") -> "Carried":
+    def after(cls, graphs: Graphs, state: RunState, before: "FitCarryover") -> "FitCarryover":
         """Return the state that a finished run leaves; `before`: the state it found."""
         policy = state.policy
-        assert policy is not None
         made = [record["step"] for record in state.selections if "selected" in record]
         steps = state.progress.step - made[-1] if made else before.steps + state.progress.step
         selected = policy.state() if policy.selects else None
-        return cls(graphs, selected, steps, digest(state.model.variables), state.progress.full_ms)
+        return cls(graphs, selected, steps, digest(state.model.variables), state.progress.timed_full_ms)
 
 
 def _made_from(model: tf.keras.Model, spec: Any) -> List[Any]:

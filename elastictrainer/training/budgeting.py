@@ -55,7 +55,7 @@ class Budgeting:
             UsageError: a deadline leaves no time to train.
         """
         state = self._state
-        self.calibrate()
+        self.time_full_steps()
         if state.budget.steps is not None:
             return
         state.follow_deadline()
@@ -67,7 +67,7 @@ class Budgeting:
         assert state.budget.seconds is not None
         self._say_plan(state.budget.seconds)
 
-    def calibrate(self, again: bool = False) -> None:
+    def time_full_steps(self, again: bool = False) -> None:
         """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
 
         Where their time decides how long the run may take, it is a part of the run. Where the head trains
@@ -75,13 +75,13 @@ class Budgeting:
         timed.
         """
         state, model, policy = self._state, self._state.model, self._state.policy
-        if policy is None or (not policy.selects and (policy.mask is None or policy.mask.all())):
+        if not policy.selects and (policy.mask is None or policy.mask.all()):
             return
-        if state.deadline is not None or (state.progress.full_ms and not again):
+        if state.deadline is not None or (state.progress.timed_full_ms and not again):
             return  # the budget does not depend on it, or is set
         if state.head_alone or (self._memory is not None and not self._memory.times_full_steps):
             if self._shape is not None:
-                state.progress.full_ms.append(self._shape.profile.full_ms)
+                state.progress.timed_full_ms.append(self._shape.profile.full_ms)
             return
         with contextlib.ExitStack() as laps:
             variables, metrics = model.trainable_variables, self._steps.metrics
@@ -99,13 +99,12 @@ class Budgeting:
             probe = self._feed.probe if self._memory is None else self._memory.shortened(self._feed.probe)
             scale = 1.0 if self._memory is None else self._memory.scale
             timed = time_steps(full, repeated(probe, state.progress.step))
-            state.progress.full_ms += [scale * ms for ms in timed]
+            state.progress.timed_full_ms += [scale * ms for ms in timed]
 
     def _say_plan(self, seconds: float) -> None:
         state, policy = self._state, self._state.policy
         if self._shape is None:
             return
-        assert policy is not None
         expected = forecast(self._shape, state, policy.selects, policy.needs_scores, seconds)
         if state.deadline is not None:
             expected.require_enough()

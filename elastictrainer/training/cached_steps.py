@@ -39,7 +39,7 @@ class CachedStepRunner:
             steps: the run's compiled steps; model and optimizer are theirs.
             settings: of the cache.
         """
-        self._run_state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
+        self._state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
         self._cache: Optional[ActivationCache] = None
         self.unread = False
         self._forward: Optional[ForwardPass] = None
@@ -59,13 +59,13 @@ class CachedStepRunner:
         Raises:
             CacheError: why they cannot be cached; in all processes alike.
         """
-        state, progress = self._run_state, self._run_state.progress
+        state, progress = self._state, self._state.progress
         with all_or_none(state.workers):
             with state.watch.lap(TRACING):
                 cache = self._make(mask, head)
             with state.watch.lap(CACHE_WRITE):
                 self._fill(cache, self._feed.one_pass(state.steps_per_epoch), head)
-        state.cache_start = {
+        state.cache_origin = {
             "epoch": progress.epoch,
             "count": len(cache.storage.ends),
             "random": [value.tolist() for value in cache.random_start],
@@ -84,18 +84,18 @@ class CachedStepRunner:
         Raises:
             CacheError: they cannot be cached any more.
         """
-        begun, policy = self._run_state.cache_start, self._run_state.policy
+        begun, mask = self._state.cache_origin, self._state.policy.mask
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
         LOG.info("writing the cache again: a frozen tensor was changed")
         self.free_cache()
-        assert policy is not None and policy.mask is not None
-        self.write_cache(policy.mask)
+        assert mask is not None
+        self.write_cache(mask)
 
     def step(self) -> float:
         """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""
         assert self._cache is not None
-        progress = self._run_state.progress
+        progress = self._state.progress
         try:
             values = self._cache.read(progress.epoch, progress.batch)
         except CacheError as error:
@@ -110,7 +110,7 @@ class CachedStepRunner:
         if self._cache is not None:
             self._cache.close()
         self._cache = None
-        self._run_state.cache_start = None
+        self._state.cache_origin = None
 
     def resume(self) -> None:
         """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
@@ -118,15 +118,15 @@ class CachedStepRunner:
         Raises:
             CacheError: there is less room, or another device, than there was.
         """
-        state = self._run_state
-        begun, policy = state.cache_start, state.policy
+        state = self._state
+        begun, mask = state.cache_origin, state.policy.mask
         # There is no mask where an interrupted run had time for the head alone, and this one selects.
-        if begun is None or policy is None or policy.mask is None:
+        if begun is None or mask is None:
             return
         LOG.info("writing the cache again")
         # An uninterrupted run has no such work: no lap of training counts it.
         with state.watch.lap(CALIBRATION), all_or_none(state.workers):
-            cache = self._make(policy.mask)
+            cache = self._make(mask)
             # It draws what the interrupted run drew; the run goes on with its checkpoint's states.
             with preserve_variables(cache.random_states):
                 for variable, value in zip(cache.random_states, begun["random"]):
@@ -135,7 +135,7 @@ class CachedStepRunner:
 
     def _make(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> ActivationCache:
         """Make an empty cache; its graphs are built on a minibatch like those to come."""
-        state, steps = self._run_state, self._steps
+        state, steps = self._state, self._steps
         minibatch = next(iter(self._feed.one_pass(1)))  # the pass that fills the cache reads it again
         if self._forward is None:
             self._forward = ForwardPass(steps.objective, steps.optimizer, minibatch, steps.full_if_compiled())
@@ -146,7 +146,7 @@ class CachedStepRunner:
             len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch,
             self._settings,
             self._forward,
-            None if state.policy is None else state.policy.profile,
+            state.policy.profile,
             self._forward.features(head.head.kernel) if head else None,
         )
         self.unread = True

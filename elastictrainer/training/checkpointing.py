@@ -102,14 +102,13 @@ class Checkpointing(TrainerCallback):
         for variable in state.model.trainable_weights:
             if not bool(tf.reduce_all(tf.math.is_finite(variable))):
                 raise state.diverged(f"{name_of(variable)} is not finite")
-        assert state.policy is not None
         with state.watch.lap(CHECKPOINT):
             values = {
                 "progress": state.progress.to_json(),
                 "seconds": state.watch.so_far(),
                 "policy": state.policy.state(),
                 "stopped": bool(state.model.stop_training),
-                "cache_write": state.cache_start,
+                "cache_origin": state.cache_origin,
                 "budget": dataclasses.asdict(state.budget),
                 "spent_s": state.spent_s(),
                 "start_loss": state.start_loss,
@@ -128,7 +127,7 @@ class Checkpointing(TrainerCallback):
         state, workers = self.run_state, self.run_state.workers
         agree = (lambda step: int(workers.gather([step]).min())) if workers else None
         saved = self._checkpoints.restore(agree)
-        if saved is not None and "cache_write" not in saved:
+        if saved is not None and "cache_origin" not in saved:
             raise RunError(
                 f"{self._run.path} is of another version of the program, and cannot be resumed. Start a new "
                 "run, with another --output."
@@ -141,14 +140,13 @@ class Checkpointing(TrainerCallback):
             return
         state.progress = Progress.from_json(saved["progress"])
         state.watch.seconds.update(saved["seconds"])
-        assert state.policy is not None
         state.policy.restore(saved["policy"])
-        state.cache_start = saved["cache_write"]
+        state.cache_origin = saved["cache_origin"]
         state.budget = Budget(**saved["budget"])
         state.start_loss = saved["start_loss"]
         if state.deadline is not None:
             state.deadline.resume(saved["spent_s"])
-        state.stopped = saved["stopped"] and not (state.deadline and state.deadline.extends)
+        state.model.stop_training = saved["stopped"] and not (state.deadline and state.deadline.extends)
         state.last_checkpoint = self._checkpoints.saved()[0]
         LOG.info(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
 

@@ -108,7 +108,6 @@ class Evaluating(TrainerCallback):
 
     Attributes:
         part: of the data, which it evaluates on after an epoch: "test" or "val".
-        image_s: seconds that an image of the latest evaluation took; 0 before the first.
     """
 
     part = "test"
@@ -117,12 +116,16 @@ class Evaluating(TrainerCallback):
         """`before_each` and `every` are as for `Evaluation`."""
         super().__init__()
         self._before_each, self._every = before_each, every
-        self.image_s = 0.0
         self._began_s = self._took_s = 0.0  # of the latest evaluation: training seconds before it, its own
 
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
         return Evaluator(self.run_state.model, self.run_state.workers)
+
+    @property
+    def image_s(self) -> float:
+        """Return the seconds that an image of the latest evaluation took; 0 before the first."""
+        return self._evaluator.image_s
 
     def _is_due(self) -> bool:
         """Return whether the epoch that ends is to be evaluated; the last one always is."""
@@ -147,7 +150,6 @@ class Evaluating(TrainerCallback):
     def _score(self, minibatches: Minibatches) -> Score:
         """Return the model's score; RunError where the loss is not finite."""
         score = self._evaluator(minibatches, self._before_each)
-        self.image_s = self._evaluator.image_s
         if not math.isfinite(score.loss):
             name = {"test": "test", "val": "validation"}[self.part]
             raise self.run_state.diverged(f"the {name} loss is {score.loss}")

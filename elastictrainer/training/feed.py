@@ -40,7 +40,7 @@ class Feed:
             first_epoch: see above.
         """
         self.first_epoch = first_epoch
-        self._run_state, self._data, self._probe, self._probe_count = run_state, data, probe, probe_count
+        self._state, self._data, self._probe, self._probe_count = run_state, data, probe, probe_count
         self._recent: Deque[Minibatch] = deque(maxlen=probe_count)
         self._size: Optional[int] = None  # of a full minibatch
         self._open: Optional[Iterator[Any]] = None  # reads on
@@ -59,7 +59,7 @@ class Feed:
     @property
     def batch_size(self) -> int:
         """Return the number of examples of a full minibatch."""
-        assert self._size is not None, "a minibatch has been seen before"
+        assert self._size is not None, "`peek` comes first"
         return self._size
 
     def one_pass(self, count: int, epoch: Optional[int] = None) -> Iterator[Minibatch]:
@@ -74,7 +74,7 @@ class Feed:
         Raises:
             DataError: the data cannot be read.
         """
-        state = self._run_state
+        state = self._state
         epoch = state.progress.epoch if epoch is None else epoch
         data = self._data.again(self.first_epoch + epoch, count)
         ends_s = state.pass_ends_s()
@@ -89,8 +89,9 @@ class Feed:
         self._open = None
 
     def peek(self) -> Minibatch:
-        """Return the minibatch that `fetch` gives next."""
+        """Return the minibatch that `fetch` gives next: the run's first one, which is a full one."""
         minibatch = self.fetch()
+        self._size = _examples(minibatch)
         assert self._open is not None
         self._open = itertools.chain([minibatch], self._open)
         self._at = self._next()
@@ -108,7 +109,7 @@ class Feed:
         if self._open is None or self._at != wanted:
             self._open = minibatches(self._data.read(*wanted))
         minibatch = next(self._open, None)
-        progress, steps = self._run_state.progress, self._run_state.steps_per_epoch
+        progress, steps = self._state.progress, self._state.steps_per_epoch
         if minibatch is None:
             if self._data.endless:
                 raise UsageError(
@@ -129,14 +130,12 @@ class Feed:
 
     def _next(self) -> Tuple[int, int]:
         """Return epoch and number of the minibatch of the step to come."""
-        progress = self._run_state.progress
+        progress = self._state.progress
         return self.first_epoch + progress.epoch, progress.batch
 
     def is_whole(self, minibatch: Minibatch) -> bool:
         """Return whether it has as many examples as the first one; the last of an epoch may have fewer."""
-        size = int(tf.nest.flatten(minibatch[0])[0].shape[0])
-        self._size = self._size or size
-        return size == self._size
+        return _examples(minibatch) == self._size
 
     def remember(self, minibatch: Minibatch) -> None:
         """Remember a full minibatch that was trained on, for `probe`."""
@@ -151,11 +150,13 @@ class Feed:
         if self._probe is not None:
             return map(unpacked, self._probe(number))
         if self.repeatable:
-            full = filter(
-                self.is_whole, self.one_pass(min(self._probe_count, self._run_state.steps_per_epoch))
-            )
+            full = filter(self.is_whole, self.one_pass(min(self._probe_count, self._state.steps_per_epoch)))
             return iter(list(full) or self._recent)
         return iter(list(self._recent))
+
+
+def _examples(minibatch: Minibatch) -> int:
+    return int(tf.nest.flatten(minibatch[0])[0].shape[0])
 
 
 def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:

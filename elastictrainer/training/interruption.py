@@ -7,29 +7,42 @@ from typing import Any, Dict
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interruption:
-    """While entered, notes SIGINT, SIGTERM and SIGHUP instead of obeying them. Inert outside the main thread.
+class HandledSignals:
+    """While entered, SIGINT, SIGTERM and SIGHUP have a handler. Inert outside the main thread."""
 
-    Attributes:
-        asked: whether a signal has come.
-    """
-
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, handler: Any) -> None:
+        """`handler`: as for `signal.signal`."""
+        self._handler = handler
         self._before: Dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> "Interruption":
-        self.asked = False
+    def __enter__(self) -> "HandledSignals":
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
-                    self._before[number] = signal.signal(number, self._note)
+                    self._before[number] = signal.signal(number, self._handler)
         return self
 
     def __exit__(self, *_: Any) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
+
+
+class Interruption(HandledSignals):
+    """While entered, notes SIGINT, SIGTERM and SIGHUP instead of obeying them.
+
+    Attributes:
+        asked: whether a signal has come.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._note)
+        self.asked = False
+
+    def __enter__(self) -> "Interruption":
+        self.asked = False
+        super().__enter__()
+        return self
 
     def _note(self, number: int, frame: Any) -> None:
         self.asked = True

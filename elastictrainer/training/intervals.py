@@ -6,7 +6,6 @@ import numpy as np
 
 from elastictrainer.reuse.cache_storage import CacheError
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection.policy import Policy
 from elastictrainer.training import stopwatch
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.forecast import GRAPH_STEPS
@@ -34,7 +33,7 @@ class Intervals:
 
     def begin(self) -> None:
         """Begin the next interval; the run is at the start of an epoch."""
-        state, policy = self._state, self._policy
+        state, policy = self._state, self._state.policy
         step = state.progress.step
         first = self._head if not step else None
         if self._cached_steps is not None:
@@ -60,7 +59,7 @@ class Intervals:
             with state.watch.lap(stopwatch.HEAD):
                 about = first.finish()
             # `finish` solves the head on the features of the whole pass: only now are its weights final.
-            state.note_head(about)
+            state.tell("on_head", about)
             self.go_on()  # the cache holds the provisional head where the selection leaves it out
             state.follow_deadline()  # evaluating the head has shown what the evaluation at the end takes
             if state.head_alone:
@@ -74,7 +73,7 @@ class Intervals:
             self._cached_steps.refresh_cache()
         except CacheError as error:
             self._without_cache(error)
-            self._policy.settle(self._state.progress.step)
+            self._state.policy.settle(self._state.progress.step)
 
     def resume(self) -> None:
         """Go on with an interval of an interrupted run."""
@@ -84,7 +83,7 @@ class Intervals:
             self._cached_steps.resume()
         except CacheError as error:  # less room, or another device, than there was
             self._without_cache(error)
-            self._policy.settle(self._state.progress.step)
+            self._state.policy.settle(self._state.progress.step)
 
     def _without_cache(self, error: Exception) -> None:
         """Do all work in every step of the interval, and log why."""
@@ -92,13 +91,7 @@ class Intervals:
         self._cached_steps.free_cache()
         LOG.info(f"not cached: {error}")
         with self._state.watch.lap(stopwatch.SELECTION):
-            self._policy.without_cache(self._target(False))
-
-    @property
-    def _policy(self) -> Policy:
-        policy = self._state.policy
-        assert policy is not None
-        return policy
+            self._state.policy.without_cache(self._target(False))
 
     def _target(self, cached: bool) -> float:
         """Return the time of a step of the interval that begins, over a full step's.
@@ -106,7 +99,7 @@ class Intervals:
         A cached step: so long that the planned epochs fit into the interval, after its cache is written. A
         step that does all work: the share of full training's time that was asked for.
         """
-        state, policy = self._state, self._policy
+        state, policy = self._state, self._state.policy
         plan, profile = policy.plan, policy.profile
         rho = 1.0 if state.rho is None else state.rho
         if not cached or profile is None:
@@ -132,7 +125,7 @@ class Intervals:
 
     def _graphs_s(self, full_s: float) -> float:
         """Return the expected seconds of building an interval's graphs; `full_s`: a full step takes."""
-        watch, policy = self._state.watch, self._policy
+        watch, policy = self._state.watch, self._state.policy
         if policy.interval:
             return watch.of(stopwatch.TRACING) / policy.interval
         if policy.needs_scores:

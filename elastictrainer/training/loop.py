@@ -61,7 +61,6 @@ class Loop:
             DataError: the data cannot be read.
         """
         state, model = self._state, self._state.model
-        model.stop_training = False
         model.train_function = self  # `compile` puts None in its place: that shows that it was called
         self._callbacks.on_train_begin()
         # BackupAndRestore puts a model back to a later epoch.
@@ -85,8 +84,7 @@ class Loop:
         state = self._state
         if state.progress.batch:  # an epoch was interrupted
             return False
-        stops = state.stopped or state.model.stop_training
-        return stops or not state.by_clock and state.progress.epoch >= state.epochs
+        return state.model.stop_training or not state.by_clock and state.progress.epoch >= state.epochs
 
     def _epoch(self, epoch: int) -> Logs:
         """Make the steps of an epoch, or those that are left of it; returns its logs, none without a step."""
@@ -95,31 +93,27 @@ class Loop:
             model.reset_metrics()
         # Meters see the steps alone; evaluation and an epoch's last callbacks come after `on_steps_end`.
         with state.watch.lap(LOOP):
-            for callback in state.callbacks:
-                callback.on_steps_begin()
+            state.tell("on_steps_begin")
             self._callbacks.on_epoch_begin(epoch)
             self._steps()
             self._feed.end_epoch()
-        for callback in state.callbacks:
-            callback.on_steps_end()
+        state.tell("on_steps_end")
         if not state.progress.batch:  # the data ended with the epoch before: this one is none
             return {}
         logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
         logs.update(self._validated(epoch))
-        assert state.policy is not None
         ratio, mask = state.ratio(state.epoch_step_ms()), state.policy.mask
         logs["ratio"] = float("nan") if ratio is None else ratio
         logs["selected"] = len(model.trainable_variables) if mask is None else int(mask.sum())
         self._callbacks.on_epoch_end(epoch, logs)
         state.progress.epoch_done(state.watch.training())
-        for callback in state.callbacks:
-            callback.on_epoch_done()
+        state.tell("on_epoch_done")
         return logs
 
     def _steps(self) -> None:
         """Make the steps that are left of the epoch going on."""
         state, model = self._state, self._state.model
-        while state.progress.batch < state.steps_per_epoch and not (state.stopped or model.stop_training):
+        while state.progress.batch < state.steps_per_epoch and not model.stop_training:
             batch = state.progress.batch
             self._callbacks.on_train_batch_begin(batch)
             if model.train_function is not self:

@@ -19,7 +19,7 @@ from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.affordability import affordable_scheme
-from elastictrainer.training.between_fits import Carried, Graphs, make_graphs
+from elastictrainer.training.between_fits import FitCarryover, Graphs, make_graphs
 from elastictrainer.training.budgeting import Budgeting, full_epochs
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
@@ -36,7 +36,7 @@ _OPENING = 48  # full steps before the first selection where the head is not sol
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TrainerRequest:
     """The request of a `Trainer`.
 
     Attributes:
@@ -44,7 +44,7 @@ class Wanted:
         profile: the model's profile; None: it is made where the scheme selects.
         reuse: settings of the activation cache.
         head: "solve" or "keep"; see Trainer.
-        profiles: whether `profile` was made by an earlier call, and is made again for another model.
+        owns_profile: whether `profile` was made by an earlier call, and is made again for another model.
         memory: bytes that the process may have resident; None: any.
     """
 
@@ -53,7 +53,7 @@ class Wanted:
     profile: Optional[Profile]
     reuse: ReuseSettings
     head: str
-    profiles: bool
+    owns_profile: bool
     memory: Optional[float] = None
 
 
@@ -79,7 +79,7 @@ class Prepared:
     opening: int
 
 
-def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Prepared:
+def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: FitCarryover) -> Prepared:
     """Make what a run needs, on its first minibatch: every variable, the profile, the plan, the policy.
 
     `state` gets its policy, its budget and its rates. What an earlier run has left is used where it still
@@ -90,36 +90,35 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Pr
         DataError: the first minibatch cannot be read.
     """
     minibatch = feed.peek()
-    if feed.is_whole(minibatch):
-        feed.remember(minibatch)
+    feed.remember(minibatch)
     first_call = not carried.weights
-    graphs, profile, carried = _graphs(state, wanted, carried, minibatch, feed.spec)
+    graphs, profile, carried = _graphs(state, request, carried, minibatch, feed.spec)
     # One epoch would never read its cache, and a head that was solved has learned more since.
-    short = state.epochs == 1 and state.deadline is None and wanted.head == "keep"
-    cached, profile = _profile(state, wanted, graphs, profile, minibatch, feed.spec, short)
-    head = _head_pass(state, feed) if wanted.head == "solve" and first_call else None
+    short = state.epochs == 1 and state.deadline is None and request.head == "keep"
+    cached, profile = _profile(state, request, graphs, profile, minibatch, feed.spec, short)
+    head = _head_pass(state, feed) if request.head == "solve" and first_call else None
     if state.rho is not None and profile is not None:
         require_reachable(state.rho, profile, cached)
-    limit = _memory_limit(state, wanted, profile)
-    profile, reuse = (profile, wanted.reuse) if limit is None else (limit.profile, limit.reuse)
-    by_clock = _by_clock(state, wanted, cached)
-    plan = _plan(state, wanted, profile, cached, by_clock)
+    limit = _memory_limit(state, request, profile)
+    profile, reuse = (profile, request.reuse) if limit is None else (limit.profile, limit.reuse)
+    by_clock = _by_clock(state, request, cached)
+    plan = _plan(state, request, profile, cached, by_clock)
     earlier = carried.policy if short and carried.policy and _still_holds(state, carried) else None
     if earlier:
         plan = dataclasses.replace(plan, starts=[])
     shape = None if profile is None else RunShape(profile, plan, cached, head)
-    scheme = wanted.scheme if limit is None else limit.scheme(wanted.scheme, solves=head is not None)
+    scheme = request.scheme if limit is None else limit.scheme(request.scheme, solves=head is not None)
     if by_clock and shape:
         scheme = affordable_scheme(state, scheme, shape)
     policy = make_policy(
         scheme,
-        wanted.selection,
+        request.selection,
         profile,
         plan,
         graphs.steps,
         feed.probe,
         log=state.note_selection,
-        scorer=graphs.scorer if scheme is wanted.scheme else None,
+        scorer=graphs.scorer if scheme is request.scheme else None,
         limit=limit,
     )
     if earlier:
@@ -128,7 +127,7 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Pr
     state.policy = policy
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
     state.head_alone = not scheme.trains
-    state.rates = _rates(state, plan, wanted.scheme.selects and by_clock and cached)
+    state.rates = _rates(state, plan, request.scheme.selects and by_clock and cached)
     cached_steps = CachedStepRunner(state, feed, graphs.steps, reuse)
     return Prepared(
         graphs=graphs,
@@ -141,23 +140,23 @@ def prepare(state: RunState, feed: Feed, wanted: Wanted, carried: Carried) -> Pr
 
 
 def _graphs(
-    state: RunState, wanted: Wanted, carried: Carried, minibatch: Minibatch, spec: Any
-) -> Tuple[Graphs, Optional[Profile], Carried]:
+    state: RunState, request: TrainerRequest, carried: FitCarryover, minibatch: Minibatch, spec: Any
+) -> Tuple[Graphs, Optional[Profile], FitCarryover]:
     """Return the run's graphs, its profile so far, and the state of the earlier run that still holds."""
     graphs = carried.graphs
     if graphs is not None and graphs.hold(state.model, spec):
-        state.progress.full_ms = list(carried.full_ms)
-        return graphs, wanted.profile, carried
-    profile = wanted.profile
+        state.progress.timed_full_ms = list(carried.timed_full_ms)
+        return graphs, request.profile, carried
+    profile = request.profile
     if graphs is not None:
         LOG.info("the model, its optimizer, its loss or the shape of the data has changed: compiling again")
-        carried, profile = Carried(), None if wanted.profiles else profile
-    return _new_graphs(state, wanted.scheme, minibatch, spec), profile, carried
+        carried, profile = FitCarryover(), None if request.owns_profile else profile
+    return _new_graphs(state, request.scheme, minibatch, spec), profile, carried
 
 
 def _profile(
     state: RunState,
-    wanted: Wanted,
+    request: TrainerRequest,
     graphs: Graphs,
     profile: Optional[Profile],
     minibatch: Minibatch,
@@ -168,38 +167,42 @@ def _profile(
 
     `short`: a run of one epoch, which caches nothing.
     """
-    selects, objective = wanted.scheme.selects, graphs.steps.objective
+    selects, objective = request.scheme.selects, graphs.steps.objective
     if selects and profile is None:
         profile = make_profile(state, objective, minibatch, graphs.steps.metrics[0])
-    if wanted.reuse.mode == "off" or (short and selects):
+    if request.reuse.mode == "off" or (short and selects):
         return False, profile
-    return check_cacheable(state, profile, objective, minibatch, spec, wanted.selection.deterministic)
+    return check_cacheable(state, profile, objective, minibatch, spec, request.selection.deterministic)
 
 
-def _memory_limit(state: RunState, wanted: Wanted, profile: Optional[Profile]) -> Optional[MemoryLimit]:
-    if wanted.memory is None or profile is None:
+def _memory_limit(
+    state: RunState, request: TrainerRequest, profile: Optional[Profile]
+) -> Optional[MemoryLimit]:
+    if request.memory is None or profile is None:
         return None
-    limit = MemoryLimit(wanted.memory, profile, state.model, state.model.optimizer, wanted.reuse)
+    limit = MemoryLimit(request.memory, profile, state.model, state.model.optimizer, request.reuse)
     for line in limit.lines():
         LOG.info(line)
     return limit
 
 
-def _by_clock(state: RunState, wanted: Wanted, cached: bool) -> bool:
+def _by_clock(state: RunState, request: TrainerRequest, cached: bool) -> bool:
     """Return whether the clock is to end the run."""
-    steered = wanted.scheme.selects and not wanted.selection.deterministic and not state.workers
+    steered = request.scheme.selects and not request.selection.deterministic and not state.workers
     return state.deadline is not None or (steered and cached)
 
 
-def _plan(state: RunState, wanted: Wanted, profile: Optional[Profile], cached: bool, by_clock: bool) -> Plan:
+def _plan(
+    state: RunState, request: TrainerRequest, profile: Optional[Profile], cached: bool, by_clock: bool
+) -> Plan:
     return make_plan(
         profile,
         state.steps_per_epoch,
         state.epochs,
         full_epochs(state, profile),
         # Other schemes have intervals for what they do by themselves, such as pruning.
-        cached and wanted.scheme.selects,
-        wanted.selection.interval,
+        cached and request.scheme.selects,
+        request.selection.interval,
         by_clock,
     )
 
@@ -216,7 +219,7 @@ def _rates(state: RunState, plan: Plan, selecting: bool) -> Optional[RateSchedul
     return rates
 
 
-def _opening(state: RunState, policy: Policy, head: Optional[HeadPass], carried: Carried) -> int:
+def _opening(state: RunState, policy: Policy, head: Optional[HeadPass], carried: FitCarryover) -> int:
     """Return the number of full steps before the first selection."""
     if not policy.needs_scores or head is not None or carried.steps:
         return 0
@@ -241,7 +244,7 @@ def _head_pass(state: RunState, feed: Feed) -> HeadPass:
     return HeadPass(state, feed)
 
 
-def _still_holds(state: RunState, carried: Carried) -> bool:
+def _still_holds(state: RunState, carried: FitCarryover) -> bool:
     """Return whether the selection of an earlier run is to be trained on; logs why not."""
     if carried.steps >= PLAIN_INTERVAL * state.steps_per_epoch:
         return False

@@ -31,7 +31,7 @@ class Progress:
         recent_ms: the latest step times of the run, 10,000 at most.
         predicted_ratio: sum over the steps done of what the profile predicts, over a full step.
         flops: floating point operations of the steps done, as far as the profile counts them.
-        full_ms: times of full steps measured for comparison.
+        timed_full_ms: times of full steps measured for comparison.
         cache_hits: steps done that read from it.
         cache_bytes: of the largest cache.
         stopped: why the run ends before its last epoch; None: it does not.
@@ -46,7 +46,7 @@ class Progress:
     recent_ms: List[float] = field(default_factory=list)
     predicted_ratio: float = 0.0
     flops: float = 0.0
-    full_ms: List[float] = field(default_factory=list)
+    timed_full_ms: List[float] = field(default_factory=list)
     cache_hits: int = 0
     cache_bytes: int = 0
     trained_s: float = 0.0

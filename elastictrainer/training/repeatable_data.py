@@ -34,7 +34,7 @@ _STEADY = {
 _WORD = 'If every epoch has the same examples, pass reuse="always" to Trainer.'
 
 
-def settled(reuse: ReuseSettings, given: Dict[str, Any]) -> Tuple[ReuseSettings, str]:
+def effective_reuse(reuse: ReuseSettings, given: Dict[str, Any]) -> Tuple[ReuseSettings, str]:
     """Return how the data of a run is cached, and the reason where it is not; else an empty string.
 
     Args:

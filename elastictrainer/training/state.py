@@ -33,16 +33,14 @@ class RunState:
         steps_per_epoch: minibatches in an epoch.
         workers: the processes that train together; None: this one is alone.
         rates: the learning rate over the run; None: the optimizer has its own.
-        policy: decides which tensors train; None before the first minibatch.
         budget: of the run.
         deadline: the time that the whole process may take; None: the run has a budget of training time.
         progress: counters of the run.
         watch: its time by lap.
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
-        stopped: a callback has ended training; what is left is the end of its epoch.
         head_alone: the head is solved, and no step follows.
-        cache_start: how the interval's cache began, as JSON values; None: there is none.
+        cache_origin: how the interval's cache began, as JSON values; None: there is none.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: the checkpoint to resume from; None: none yet.
@@ -55,32 +53,40 @@ class RunState:
     workers: Optional[Workers] = None
     steps_per_epoch: int = 0
     rates: Optional[RateSchedule] = None
-    policy: Optional[Policy] = None
     budget: Budget = field(default_factory=Budget)
     deadline: Optional[Deadline] = None
     progress: Progress = field(default_factory=Progress)
     watch: Stopwatch = field(default_factory=Stopwatch)
     callbacks: List[Any] = field(default_factory=list)
     selections: List[Dict[str, Any]] = field(default_factory=list)
-    stopped: bool = False
     head_alone: bool = False
-    cache_start: Optional[Dict[str, Any]] = None
+    cache_origin: Optional[Dict[str, Any]] = None
     start_loss: Optional[float] = None
     loss: float = float("nan")
     step_ms: float = float("nan")
     last_checkpoint: Optional[Path] = None
+    _policy: Optional[Policy] = field(default=None, init=False)
+
+    @property
+    def policy(self) -> Policy:
+        """Return what decides which tensors train; made on the first minibatch."""
+        assert self._policy is not None, "`prepare` makes it"
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._policy = policy
 
     def note_selection(self, record: Dict[str, Any]) -> None:
         """Keep the record of a selection, and tell the callbacks."""
         record = {"epoch": self.progress.epoch, **record}
         self.selections.append(record)
-        for callback in self.callbacks:
-            callback.on_selection(record)
+        self.tell("on_selection", record)
 
-    def note_head(self, record: Dict[str, Any]) -> None:
-        """Tell the callbacks of the solved head."""
+    def tell(self, event: str, *about: Any) -> None:
+        """Call a method of TrainerCallback, by its name, of each callback."""
         for callback in self.callbacks:
-            callback.on_head(record)
+            getattr(callback, event)(*about)
 
     def metric_variables(self) -> List[tf.Variable]:
         """Return all variables of the model's metrics."""
@@ -140,16 +146,16 @@ class RunState:
 
         None before the first of either.
         """
-        if self.progress.full_ms:
-            return typical_ms(self.progress.full_ms)
-        mask = None if self.policy is None else self.policy.mask
+        if self.progress.timed_full_ms:
+            return typical_ms(self.progress.timed_full_ms)
+        mask = None if self._policy is None else self._policy.mask
         trains_all = mask is not None and bool(mask.all())
         return typical_ms(self.progress.recent_ms) if trains_all and self.progress.recent_ms else None
 
     def ratio(self, step_ms: Optional[float]) -> Optional[float]:
         """Return `step_ms` over a full step of this run; None where none was timed for comparison."""
         full_ms = self.full_step_ms()
-        return step_ms / full_ms if self.progress.full_ms and full_ms and step_ms is not None else None
+        return step_ms / full_ms if self.progress.timed_full_ms and full_ms and step_ms is not None else None
 
     def full_training_s(self) -> Optional[float]:
         """Return the seconds of full training in place of this run; None before the first full step.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.steps.compiled_step import CompiledSteps
-from elastictrainer.steps.kinds import CACHE_READ, FULL, PLAIN
+from elastictrainer.steps.kinds import CACHE_READ
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.state import RunState
@@ -19,14 +19,14 @@ class NextStep:
     """A minibatch to train on.
 
     Attributes:
-        kind: FULL, PLAIN or CACHE_READ.
+        cached: whether it begins with cached activations.
         lap: of the stopwatch, for the step.
         train: trains on it; returns the loss.
-        timed: whether the step takes what others of its kind take. Not so the first one of a graph, and that
+        timed: whether the step takes what others like it take. Not so the first one of a graph, and that
             of an epoch's smaller last minibatch.
     """
 
-    kind: str
+    cached: bool
     lap: str
     train: Callable[[], float]
     timed: bool
@@ -58,11 +58,11 @@ class StepSource:
             new = self._cached_steps.unread
             # An epoch's first one finds cold caches.
             timed = not (first or new)
-            return NextStep(CACHE_READ, TRACING if new else CACHE_READ, self._cached_steps.step, timed)
+            return NextStep(True, TRACING if new else CACHE_READ, self._cached_steps.step, timed)
         watch = self._state.watch
         with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
             minibatch = self._feed.fetch()
-        kind, tracing = (FULL, FULL_TRACING) if mask.all() else (PLAIN, TRACING)
+        tracing = FULL_TRACING if mask.all() else TRACING
         new, step = not self._steps.has(mask), self._steps.get(mask)
         if new:
             with watch.lap(tracing):
@@ -74,4 +74,4 @@ class StepSource:
         def train() -> float:
             return float(step(*minibatch))
 
-        return NextStep(kind, tracing if new else STEPS, train, timed=full and not new)
+        return NextStep(False, tracing if new else STEPS, train, timed=full and not new)

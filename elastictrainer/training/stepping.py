@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.kinds import CACHE_READ
 from elastictrainer.training.pace import Pace
 from elastictrainer.training.prepared import Prepared
 from elastictrainer.training.state import RunState
@@ -29,8 +28,8 @@ class Stepping:
         self._state, self._prepared = run_state, prepared
         self._trainable = self._trainable_now()
         self._pace = Pace()
-        # Of the latest steps, which are all of one kind and train the same tensors:
-        self._alike: Tuple[str, bytes] = ("", b"")  # kind and mask
+        # Of the latest steps, which are all cached or none is, and which train the same tensors:
+        self._alike: Tuple[bool, bytes] = (False, b"")  # whether they are cached, and mask
         self._ratio, self._flops = 0.0, 0.0  # what the profile says: time over a full step's, operations
         self._ms: Deque[float] = deque(maxlen=_LATEST)  # times of those that were timed
 
@@ -52,7 +51,7 @@ class Stepping:
         with state.watch.lap(batch.lap):
             loss = batch.train()
         ms = 1e3 * (state.watch.clock() - start)
-        self._add_prediction(batch.kind, mask)
+        self._add_prediction(batch.cached, mask)
         # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
         if batch.timed:
             awake_ms = self._while_awake(ms, batch.lap)
@@ -68,7 +67,6 @@ class Stepping:
     def _begin(self) -> None:
         """Begin an interval, or go on with it, if it is time to."""
         state, progress, policy = self._state, self._state.progress, self._state.policy
-        assert policy is not None
         if not progress.batch and self._trainable_now() != self._trainable:  # asking takes time
             raise UsageError(f"a callback froze or unfroze a layer during training: {TWO_FITS}")
         opening = self._prepared.opening
@@ -90,7 +88,6 @@ class Stepping:
     def _mask(self) -> NDArray[np.bool_]:
         """Return the tensors that train now, (N,) bool."""
         state, policy = self._state, self._state.policy
-        assert policy is not None
         if state.progress.step < self._prepared.opening or policy.mask is None:
             return np.ones(len(self._trainable), bool)
         return policy.mask
@@ -119,15 +116,15 @@ class Stepping:
             deadline.slowdown = self._pace.slowdown
             self._state.follow_deadline()
 
-    def _add_prediction(self, kind: str, mask: NDArray[np.bool_]) -> None:
+    def _add_prediction(self, cached: bool, mask: NDArray[np.bool_]) -> None:
         """Add up what the profile says of a step."""
         policy, progress = self._state.policy, self._state.progress
-        alike = kind, mask.tobytes()
+        alike = cached, mask.tobytes()
         if alike != self._alike:
             self._alike = alike
             self._ms.clear()
-            if policy is not None and policy.profile is not None:
-                profile = policy.profile.with_cache if kind == CACHE_READ else policy.profile
+            if policy.profile is not None:
+                profile = policy.profile.with_cache if cached else policy.profile
                 self._ratio = profile.step_time(mask) / profile.full_ms
                 self._flops = profile.step_flops(mask) or 0.0
         progress.predicted_ratio += self._ratio

@@ -24,7 +24,7 @@ def summary_of(state: RunState) -> Dict[str, Any]:
     steps, flops = progress.step, progress.flops or None
     full_s, train_s = state.full_training_s(), watch.training()
     predicted = 1.0 if state.scheme == "full" else None
-    if policy is not None and policy.profile is not None and steps and not state.by_clock:
+    if policy.profile is not None and steps and not state.by_clock:
         predicted = progress.predicted_ratio / steps
     return {
         "scheme": state.scheme,
@@ -48,7 +48,7 @@ def summary_of(state: RunState) -> Dict[str, Any]:
         "epochs": progress.epoch,
         "stopped": progress.stopped,
         "steps": steps,
-        "selections": len(policy.masks) if policy is not None else 0,
+        "selections": len(policy.masks),
         "step_ms_median": float(np.median(progress.recent_ms)) if progress.recent_ms else None,
         "full_step_ms": state.full_step_ms(),
         "flops_per_step": flops / steps if flops else None,

@@ -20,14 +20,14 @@ from elastictrainer.steps import requirements
 from elastictrainer.steps.keras_compat.fitting import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import keras_callbacks, repeatable_data
-from elastictrainer.training.between_fits import Carried
+from elastictrainer.training.between_fits import FitCarryover
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.feed import Feed, Probe
 from elastictrainer.training.fit_data import run_data
 from elastictrainer.training.loop import Loop
-from elastictrainer.training.prepared import Wanted, prepare
+from elastictrainer.training.prepared import TrainerRequest, prepare
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import BUILDING, Stopwatch
 from elastictrainer.training.summary import summary_of
@@ -110,7 +110,7 @@ class Trainer:
         self.scheme = schemes.create(scheme) if isinstance(scheme, str) else scheme
         self.scheme_name = scheme if isinstance(scheme, str) else type(scheme).__name__
         self.profile = profile
-        self._profiles = profile is None  # `fit` makes the profile
+        self._owns_profile = profile is None  # `fit` makes the profile
         self.selection = SelectionSettings(rho, interval, importance_batches, deterministic)
         if workers is not None and deadline is not None:
             raise UsageError("a deadline is for one process: several end by their steps.")
@@ -127,7 +127,7 @@ class Trainer:
         self._memory = memory
         self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
         self._probe, self._workers, self._clock = probe, workers, clock
-        self._carried = Carried()  # from one call of `fit` to the next
+        self._carried = FitCarryover()  # from one call of `fit` to the next
         if model.built:
             self._check_model()
 
@@ -146,9 +146,9 @@ class Trainer:
 
         A profile that an earlier `fit` made is forgotten: other layers may train now, or another optimizer.
         """
-        if self._profiles:
+        if self._owns_profile:
             self.profile = None
-        self._carried = Carried(weights=self._carried.weights)
+        self._carried = FitCarryover(weights=self._carried.weights)
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
             options = {"jit_compile": False, **options}
@@ -185,7 +185,7 @@ class Trainer:
         if any(saver.resume for saver in savers) and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         given = validation_split_off(given)
-        reuse, reason = repeatable_data.settled(self.reuse, given)
+        reuse, reason = repeatable_data.effective_reuse(self.reuse, given)
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
         rho = self.selection.rho if selects and (self.deadline is None or reuse.mode == "off") else None
         first_epoch = given.get("initial_epoch", 0)
@@ -212,12 +212,13 @@ class Trainer:
                 LOG.info(f"not cached: {reason}")
             for callback in ours:
                 stack.enter_context(callback.fit_context())
-            wanted = Wanted(
-                self.scheme, self.selection, self.profile, reuse, self.head, self._profiles, self._memory
+            request = TrainerRequest(
+                self.scheme, self.selection, self.profile, reuse, self.head, self._owns_profile, self._memory
             )
             with state.watch.lap(BUILDING):
-                prepared = prepare(state, feed, wanted, self._carried)
+                prepared = prepare(state, feed, request, self._carried)
             stack.callback(prepared.cached_steps.free_cache)
+            self.model.stop_training = False
             for saver in savers:
                 if saver.resume:
                     saver.restore_run()
@@ -227,17 +228,15 @@ class Trainer:
             stack.callback(setattr, self.model, "train_function", None)
             loop = Loop(state, feed, prepared, given, [*others, *together, *savers])
             history = loop.run()
-            if not selects and not self._carried.full_ms:
-                prepared.budgeting.calibrate(again=True)  # the machine may have changed since the start
+            if not selects and not self._carried.timed_full_ms:
+                prepared.budgeting.time_full_steps(again=True)  # the machine may have changed since the start
             summary = summary_of(state)
             for callback in ours:
                 summary.update(callback.conclude())
-            for callback in ours:
-                callback.on_fit_end(summary)
+            state.tell("on_fit_end", summary)
         history.elastic, history.selections = summary, state.selections
-        assert state.policy is not None
         self.profile = state.policy.profile or self.profile
-        self._carried = Carried.after(prepared.graphs, state, self._carried)
+        self._carried = FitCarryover.after(prepared.graphs, state, self._carried)
         return history
 
     def state(self) -> Dict[str, Any]:
@@ -256,7 +255,7 @@ class Trainer:
         values = {**state, "graphs": self._carried.graphs}
         profile = values.pop("profile")
         self.profile = Profile.from_json(profile) if profile else self.profile
-        self._carried = Carried(**values)
+        self._carried = FitCarryover(**values)
 
     def keep_steps(self, count: int) -> None:
         """Keep the compiled steps of the latest `count` selections, which `restore` may go back to.

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import signal
-import threading
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ from elastictrainer.registry import STRATEGY
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat.variables import random_states, tf_variables
 from elastictrainer.training.cluster import read_cluster, require_addresses
+from elastictrainer.training.interruption import HandledSignals
 
 
 class Workers:
@@ -39,7 +39,7 @@ class Workers:
         if self.count > 1:
             LOG.info(f"waiting for {', '.join(a for k, a in enumerate(cluster.addresses) if k != self.rank)}")
         try:
-            with _ended_by_signals():
+            with HandledSignals(signal.SIG_DFL):  # TensorFlow waits unaware of them
                 self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:
             raise UsageError(
@@ -132,23 +132,6 @@ def create(strategy: str) -> Optional[Workers]:
     """
     STRATEGY.check(strategy)
     return Workers() if strategy != "none" else None
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C and the like end the process at once in this block: TensorFlow waits unaware of them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
-    for number in handlers:  # what nohup has ignored stays ignored
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 class StopTogether(tf.keras.callbacks.Callback):

@@ -104,7 +104,8 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     from elastictrainer import profile_model
     from elastictrainer.experiment import assembly
     from elastictrainer.experiment.settings import TrainSettings
-    from elastictrainer.steps.compiled_step import CompiledSteps, exempt_from_collection
+    from elastictrainer.runs import resident
+    from elastictrainer.steps.compiled_step import CompiledSteps
     from elastictrainer.steps.objective import Objective, classification_loss
 
     assembly.configure(0)
@@ -140,7 +141,7 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
         warm = options.warm or (400 if settings.head_init == "zeros" else 12)
     for _ in range(warm):
         full(*next(batches))
-    exempt_from_collection()  # as et-train does
+    resident.exempt_from_collection()  # as et-train does
     return made
 
 

@@ -8,7 +8,7 @@ from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps, exempt_from_collection
+from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.keras_compat.variables import random_states, tf_variables
 from elastictrainer.steps.objective import classification_loss
 
@@ -25,7 +25,7 @@ def collected(request):
     """Count the objects in Python's search for unreachable ones."""
     gc.unfreeze()
     if request.param == "new objects":
-        exempt_from_collection()
+        resident.exempt_from_collection()
     yield
     gc.unfreeze()
 

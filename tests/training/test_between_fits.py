@@ -33,7 +33,7 @@ def tracing(results):
 def test_a_second_call_trains_on_by_the_same_graphs_and_selection(tf):
     trainer = trainer_of(tf)
     first, selected = fit(trainer)
-    assert len(selected) == 1 and first["cached_share"] == 0, "one epoch would record for nothing"
+    assert len(selected) == 1 and first["cached_share"] == 0, "one epoch would cache for nothing"
     for seed in (1, 2, 3, 4):
         results, selections = fit(trainer, seed)
         assert results["steps"] == 4 and results["trace_seconds"] == results["importance_seconds"] == 0

@@ -101,7 +101,9 @@ def test_a_checkpoint_of_another_version_is_refused_and_nothing_is_cut(tf, profi
     with pytest.raises(Interrupted):
         run.fit(InterruptedData(tf, ("train", 1, 2)))
     metrics = run.folder.metrics()
-    monkeypatch.setattr(CheckpointFiles, "restore", lambda self, agree: {"recording": 0, "callbacks": {}})
+    monkeypatch.setattr(
+        CheckpointFiles, "restore", lambda self, agree: {"cache_write": None, "callbacks": {}}
+    )
     with pytest.raises(RunError, match="another version.*--output"):
         Run(tf, profile, tmp_path / "run", "elastic").fit(ArrayData(tf, steps=STEPS), resume=True)
     assert metrics and run.folder.metrics() == metrics

@@ -49,8 +49,9 @@ def tags(tf, run):
 def state_at(loss, step_ms):
     """Of a run whose full steps take 20 ms."""
     policy = Policy(np.array([True, False]), Plan([0.0], 1.0, 5))
-    state = RunState(None, "bn-bias", None, 1, policy=policy, loss=loss, step_ms=step_ms)
-    state.progress.full_ms = [20.0]
+    state = RunState(None, "bn-bias", None, 1, loss=loss, step_ms=step_ms)
+    state.policy = policy
+    state.progress.timed_full_ms = [20.0]
     return state
 
 
@@ -123,7 +124,7 @@ def test_on_a_terminal_steps_are_a_bar(capsys):
 
 def test_without_accuracy_and_ratio_the_bar_shows_the_rest():
     display, state = Display(), state_at(loss=0.5, step_ms=15.0)
-    state.progress.full_ms = []
+    state.progress.timed_full_ms = []
     with terminal() as stderr:
         display.epoch_begins(1, 1, 2)
         display.step_done(state, {})

@@ -1,4 +1,4 @@
-"""Minibatches read to train on, to record, and to score tensors on."""
+"""Minibatches read to train on, to cache, and to score tensors on."""
 
 from types import SimpleNamespace
 
@@ -46,7 +46,7 @@ def test_a_pass_ends_where_half_of_the_time_is_used(tf):
 def test_tensors_are_scored_on_the_first_minibatches_of_the_epoch(tf):
     data = ArrayData(tf, steps=6)
     feed = feed_of(data.stream, epoch=3)
-    feed.is_whole(next(data.train(0)) + (None,))
+    feed.peek()
     scored, expected = list(feed.probe(0)), list(data.train(3))[:3]
     assert len(scored) == 3
     for (x, _), (other, _) in zip(scored, expected):

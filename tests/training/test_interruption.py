@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from elastictrainer.training.interruption import Interruption
+from elastictrainer.training.interruption import HandledSignals, Interruption
 
 
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -32,6 +32,13 @@ def test_a_signal_is_noted_and_handlers_are_put_back(number):
         os.kill(os.getpid(), number)
         assert interruption.asked
         assert signal.getsignal(number) is signal.SIG_DFL, "the next one is held back as well"
+    assert signal.getsignal(number) is before
+
+
+def test_signals_can_end_the_process_at_once_for_a_while(number):
+    before = signal.getsignal(number)
+    with HandledSignals(signal.SIG_DFL):
+        assert signal.getsignal(number) is signal.SIG_DFL
     assert signal.getsignal(number) is before
 
 

@@ -63,7 +63,7 @@ def targets_of(head=None, scores=False, intervals=1, model=None, head_alone=Fals
         spent_s=lambda: now[0],
         full_step_ms=lambda: None,
         follow_deadline=lambda: None,
-        note_head=lambda record: None,
+        tell=lambda event, record: None,
     )
     cache = SimpleNamespace(free_cache=lambda: None, refresh_cache=lambda: None)
     made = Intervals(state, cache, head)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import ReuseSettings, Trainer
-from elastictrainer.training.repeatable_data import settled
+from elastictrainer.training.repeatable_data import effective_reuse
 from log_lines import listen
 
 COUNT, BATCH, EPOCHS = 48, 4, 7
@@ -231,12 +231,12 @@ PIPELINES = [
 def test_only_a_pipeline_that_gives_the_same_examples_is_cached(pipelines, name):
     assert list(pipelines) == PIPELINES
     given, expected = pipelines[name]
-    settings, reason = settled(ReuseSettings(), {"x": given})
+    settings, reason = effective_reuse(ReuseSettings(), {"x": given})
     if expected in ("mixed", "kept"):
         assert (reason, settings.mode, settings.seed) == ("", "auto", 0 if expected == "mixed" else None)
     else:
         assert settings.mode == "off" and expected in reason
-        always, _ = settled(ReuseSettings("always"), {"x": given})
+        always, _ = effective_reuse(ReuseSettings("always"), {"x": given})
         assert (always.mode == "always") == ('reuse="always"' in reason)
 
 
@@ -249,7 +249,7 @@ def test_a_folder_of_images_as_keras_reads_it_is_cached(tf, image_folder):
         subset="training",
         seed=1,
     )
-    settings, reason = settled(ReuseSettings(), {"x": read})
+    settings, reason = effective_reuse(ReuseSettings(), {"x": read})
     assert (reason, settings.seed) == ("", 0)
 
 
@@ -263,7 +263,7 @@ def test_a_folder_of_images_as_keras_reads_it_is_cached(tf, image_folder):
     ids=["whole minibatches", "part", "generator"],
 )
 def test_arrays_of_which_an_epoch_is_not_all_in_a_new_order_are_not_mixed(images, given, why):
-    settings, reason = settled(ReuseSettings(), {"x": images, "y": LABELS, **given})
+    settings, reason = effective_reuse(ReuseSettings(), {"x": images, "y": LABELS, **given})
     assert why in reason and (settings.mode == "off" if why else settings.seed is None)
 
 

@@ -48,7 +48,7 @@ def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", profile=No
     """The state of a run whose full steps take `full_ms`."""
     state = RunState(None, scheme, rho, 2, watch=Stopwatch(time))
     state.policy = Policy(mask, Plan([0.0], 2.0, 50), profile)
-    state.progress.full_ms = [full_ms] if full_ms else []
+    state.progress.timed_full_ms = [full_ms] if full_ms else []
     return state
 
 
@@ -127,8 +127,8 @@ def test_training_is_all_but_validation_and_calibration(time, spend):
     assert results["rho_achieved"] == pytest.approx(2.5 / 3.0)
 
 
-def test_figures_before_the_first_minibatch(time):
-    state = RunState(None, "elastic", 0.5, 2, watch=Stopwatch(time))
+def test_figures_before_the_first_step(time):
+    state = make(time, full_ms=None, rho=0.5, scheme="elastic")
     results = summary_of(state)
     assert results["steps"] == results["selections"] == results["epochs"] == 0
     assert results["rho_predicted"] is results["rho_achieved"] is results["step_ms_median"] is None

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastictrainer.steps.kinds import CACHE_READ, FULL, PLAIN
+from elastictrainer.steps.kinds import CACHE_READ
 from elastictrainer.training.progress import Progress
 from elastictrainer.training.step_source import StepSource
 from elastictrainer.training.stopwatch import FULL_TRACING, STEPS, TRACING, Stopwatch
@@ -44,12 +44,12 @@ class Run:
         return Step()
 
 
-@pytest.mark.parametrize("mask, kind, lap", [(ALL, FULL, FULL_TRACING), (SOME, PLAIN, TRACING)])
-def test_the_first_step_of_a_graph_is_charged_to_it_and_not_timed(mask, kind, lap):
+@pytest.mark.parametrize("mask, lap", [(ALL, FULL_TRACING), (SOME, TRACING)])
+def test_the_first_step_of_a_graph_is_charged_to_it_and_not_timed(mask, lap):
     run = Run()
     first, second = run.source.next(mask), run.source.next(mask)
-    assert (first.kind, first.lap, first.timed) == (kind, lap, False)
-    assert (second.kind, second.lap, second.timed) == (kind, STEPS, True)
+    assert (first.cached, first.lap, first.timed) == (False, lap, False)
+    assert (second.cached, second.lap, second.timed) == (False, STEPS, True)
     assert first.train() == 7.0 and run.asked.count("trace") == 1
 
 
@@ -62,6 +62,6 @@ def test_a_cached_step_is_timed_but_for_the_first_of_its_cache_and_of_an_epoch()
     for batch, unread, timed in ((1, False, True), (1, True, False), (0, False, False)):
         run = Run(batch, cached=True, unread=unread)
         step = run.source.next(SOME)
-        assert step.kind == CACHE_READ and step.timed == timed and step.train() == 0.5
+        assert step.cached and step.timed == timed and step.train() == 0.5
         assert step.lap == (TRACING if unread else CACHE_READ)
         assert run.asked == ["stop_prefetch"]

@@ -7,7 +7,6 @@ import pytest
 
 from builders import random_profile
 from elastictrainer import UsageError
-from elastictrainer.steps.kinds import CACHE_READ, PLAIN
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training.progress import Progress
 from elastictrainer.training.step_source import NextStep
@@ -24,7 +23,7 @@ class Run:
     """A run whose steps take what a test says; `stepping.step` trains on nothing."""
 
     def __init__(self, opening=0, due=False, ends=False, deadline=None, rates=None):
-        self.now, self.step_ms, self.kind, self.timed = 0.0, 10.0, PLAIN, True
+        self.now, self.step_ms, self.cached, self.timed = 0.0, 10.0, False, True
         self.trained, self.intervals = [], []  # masks of the steps; what was asked of the intervals
         self.watch = Stopwatch(lambda: self.now)
         optimizer = SimpleNamespace(build=None, learning_rate=0.0)  # `build`: it is not of the older kind
@@ -58,7 +57,7 @@ class Run:
 
     def next(self, mask):
         self.trained.append(mask)
-        return NextStep(self.kind, STEPS, self.train, self.timed)
+        return NextStep(self.cached, STEPS, self.train, self.timed)
 
     def train(self):
         self.now += 1e-3 * self.step_ms
@@ -82,13 +81,13 @@ def test_a_step_during_which_the_machine_slept_counts_as_the_others_do():
     assert run.state.progress.recent_ms[-1] == pytest.approx(99.0), "ten times as long is no sleep"
 
 
-def test_a_step_is_compared_with_steps_of_its_kind_and_selection_alone():
+def test_a_step_is_compared_with_cached_or_uncached_ones_of_its_selection_alone():
     """A cached step may take a hundredth of the time of a step that computes everything."""
-    for change in ({"kind": PLAIN}, {"mask": np.arange(N) > 0}):
+    for change in ({"cached": False}, {"mask": np.arange(N) > 0}):
         run = Run()
-        run.kind = CACHE_READ
+        run.cached = True
         run.steps(30, ms=1.0)
-        run.kind, run.policy.mask = change.get("kind", CACHE_READ), change.get("mask", SELECTED)
+        run.cached, run.policy.mask = change.get("cached", True), change.get("mask", SELECTED)
         run.steps(30, ms=50.0)
         assert run.watch.seconds[SUSPENDED] == 0
         assert run.watch.training() == pytest.approx(30 * 0.001 + 30 * 0.05)
@@ -116,7 +115,7 @@ def test_the_first_steps_and_those_of_a_new_graph_are_not_judged():
 def test_what_the_profile_says_of_the_steps_is_added_up():
     run = Run()
     run.steps(3)
-    run.kind = CACHE_READ
+    run.cached = True
     run.steps(2)
     plain, cached = PROFILE.step_time(SELECTED), PROFILE.with_cache.step_time(SELECTED)
     assert plain != cached
