@@ -48,6 +48,11 @@ class Checkpointing(TrainerCallback):
         self._interruption = Interruption()
         self._saved_at = time.monotonic()
 
+    @property
+    def resumes(self) -> bool:
+        """Return whether there is a checkpoint to go on from."""
+        return self.resume and bool(ownership.checkpoints(self._run.checkpoints_path))
+
     def fit_context(self) -> ContextManager[Any]:
         """Hold signals back.
 

@@ -62,8 +62,6 @@ class Intervals:
             state.tell("on_head", about)
             self.go_on()  # the cache holds the provisional head where the selection leaves it out
             state.follow_deadline()  # evaluating the head has shown what the evaluation at the end takes
-            if state.head_alone:
-                state.model.stop_training = True  # after one step
 
     def go_on(self) -> None:
         """Continue the interval in another epoch; an outdated cache is written again."""

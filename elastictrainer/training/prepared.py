@@ -46,6 +46,7 @@ class TrainerRequest:
         head: "solve" or "keep"; see Trainer.
         owns_profile: whether `profile` was made by an earlier call, and is made again for another model.
         memory: bytes that the process may have resident; None: any.
+        resumed: whether the run goes on from a checkpoint, after its head was solved.
     """
 
     scheme: Scheme
@@ -55,6 +56,7 @@ class TrainerRequest:
     head: str
     owns_profile: bool
     memory: Optional[float] = None
+    resumed: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: FitCa
     # One epoch would never read its cache, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and request.head == "keep"
     cached, profile = _profile(state, request, graphs, profile, minibatch, feed.spec, short)
-    head = _head_pass(state, feed) if request.head == "solve" and first_call else None
+    solves = request.head == "solve" and (first_call or not request.scheme.trains)
+    head = _head_pass(state, feed) if solves else None
     if state.rho is not None and profile is not None:
         require_reachable(state.rho, profile, cached)
     limit = _memory_limit(state, request, profile)
@@ -107,7 +110,7 @@ def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: FitCa
     if earlier:
         plan = dataclasses.replace(plan, starts=[])
     shape = None if profile is None else RunShape(profile, plan, cached, head)
-    scheme = request.scheme if limit is None else limit.scheme(request.scheme, solves=head is not None)
+    scheme = request.scheme if limit is None else limit.scheme(request.scheme, solves and not request.resumed)
     if by_clock and shape:
         scheme = affordable_scheme(state, scheme, shape)
     policy = make_policy(
@@ -211,8 +214,6 @@ def _rates(state: RunState, plan: Plan, selecting: bool) -> Optional[RateSchedul
     """Return the learning rate of the run; `selecting`: by the clock, on cached activations."""
     if state.rates is None:
         return None
-    if state.head_alone:  # a solved head is the best one for its features: steps would only move it away
-        return dataclasses.replace(state.rates, highest=0.0)
     rates = state.rates.for_epochs(plan.epochs_per_interval) if selecting else state.rates
     if rates.highest != state.rates.highest:
         LOG.info(f"few epochs: the learning rate is {rates.highest:g} at most")

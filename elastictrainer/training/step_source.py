@@ -1,9 +1,10 @@
 """The next minibatch of a run, read from the data or from the cache, with the step that trains on it."""
 
 from dataclasses import dataclass
-from typing import Callable
+from typing import Any, Callable
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.steps.compiled_step import CompiledSteps
@@ -11,7 +12,7 @@ from elastictrainer.steps.kinds import CACHE_READ
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import FULL_TRACING, LOOP, STEPS, TRACING
+from elastictrainer.training.stopwatch import FULL_TRACING, HEAD, LOOP, STEPS, TRACING
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class StepSource:
     def next(self, mask: NDArray[np.bool_]) -> NextStep:
         """Return the next minibatch; the tensors of `mask`, (N,) bool, train on it.
 
+        Where the head is solved and nothing trains, its step gives the loss and the metrics alone.
+
         Raises:
             StopIteration: the data has ended.
             UsageError, DataError: see `Feed.fetch`.
@@ -62,6 +65,8 @@ class StepSource:
         watch = self._state.watch
         with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
             minibatch = self._feed.fetch()
+        if self._state.head_alone:
+            return NextStep(False, HEAD, lambda: self._evaluate(*minibatch), timed=False)
         tracing = FULL_TRACING if mask.all() else TRACING
         new, step = not self._steps.has(mask), self._steps.get(mask)
         if new:
@@ -75,3 +80,16 @@ class StepSource:
             return float(step(*minibatch))
 
         return NextStep(False, tracing if new else STEPS, train, timed=full and not new)
+
+    def _evaluate(self, x: Any, y: Any) -> float:
+        """Return the loss of a minibatch that nothing is trained on; the metrics take it in."""
+        objective, metrics = self._steps.objective, self._steps.metrics
+
+        @tf.function  # without a graph Keras 3 would hold the outputs of all layers
+        def loss_of(x: Any, y: Any) -> tf.Tensor:
+            outputs, loss = objective(x, y, training=False)
+            for metric in metrics:
+                metric.update_state(y, outputs)
+            return loss
+
+        return float(loss_of(x, y))

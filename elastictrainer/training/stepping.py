@@ -59,7 +59,7 @@ class Stepping:
             self._follow_pace(awake_ms)
         progress.step_done(loss)
         state.loss, state.step_ms = loss, ms
-        if state.by_clock and state.ends():
+        if state.head_alone or (state.by_clock and state.ends()):
             state.model.stop_training = True
         results: Dict[str, Any] = self._prepared.graphs.count_step()
         return results

@@ -213,7 +213,14 @@ class Trainer:
             for callback in ours:
                 stack.enter_context(callback.fit_context())
             request = TrainerRequest(
-                self.scheme, self.selection, self.profile, reuse, self.head, self._owns_profile, self._memory
+                self.scheme,
+                self.selection,
+                self.profile,
+                reuse,
+                self.head,
+                self._owns_profile,
+                self._memory,
+                resumed=any(saver.resumes for saver in savers),
             )
             with state.watch.lap(BUILDING):
                 prepared = prepare(state, feed, request, self._carried)

@@ -58,6 +58,27 @@ def test_every_scheme_starts_from_the_solved_head(tf, scheme):
     assert history.elastic["steps"] == 80
 
 
+def test_nothing_moves_a_head_that_is_trained_alone(tf):
+    """With SGD(0.1), whose rate no schedule sets, and batch normalisation; a second call solves again."""
+    x, y = bright_images(48)
+    model, at_head = residual(tf), []
+
+    class Weights(TrainerCallback):
+        def on_head(self, record):
+            at_head.append([variable.numpy() for variable in model.variables])
+
+    trainer = Trainer(model, scheme="head-alone", head="solve")
+    trainer.compile(
+        "sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+    )
+    for calls in (1, 2):
+        history = trainer.fit(x, y, epochs=3, batch_size=8, verbose=0, callbacks=[Weights()])
+        assert len(at_head) == calls and len(history.epoch) == history.elastic["steps"] == 1
+        assert history.history["accuracy"][0] > 0.6 and np.isfinite(history.history["loss"][0])
+        for solved, now in zip(at_head[-1], model.variables):
+            np.testing.assert_array_equal(solved, now.numpy())
+
+
 def test_one_pass_gives_features_and_cache(tf):
     data = ArrayData(tf, steps=20)
     _, history, _, _ = run_of(tf, scheme="freeze-below", data=data, interval=4)

@@ -46,7 +46,7 @@ class Head:
         return {}
 
 
-def targets_of(head=None, scores=False, intervals=1, model=None, head_alone=False, step=0):
+def targets_of(head=None, scores=False, intervals=1, step=0):
     """The targets of a run of 1,000 s, of whose clock nothing but the scores takes anything."""
     now = [0.0]
     policy, watch = Policy(now), Stopwatch(lambda: now[0])
@@ -54,8 +54,6 @@ def targets_of(head=None, scores=False, intervals=1, model=None, head_alone=Fals
     state = SimpleNamespace(
         policy=policy,
         progress=SimpleNamespace(step=step),
-        model=model,
-        head_alone=head_alone,
         watch=watch,
         rho=None,
         deadline=SimpleNamespace(check_s=3.0),
@@ -87,13 +85,6 @@ def test_what_graphs_take_is_taken_from_what_others_took():
     assert target * STEPS * 0.1 == pytest.approx(500 - 8 - 0.4 * 8 - WRITING_S), "as scoring did"
     _, second = targets_of(scores=True, intervals=2)
     assert second * STEPS * 0.1 == pytest.approx(1000 - 16 - 10 - WRITING_S), "as those of the first interval"
-
-
-def test_a_run_with_time_for_the_head_alone_ends_when_it_is_solved():
-    for head_alone in (False, True):
-        model = SimpleNamespace(stop_training=False)
-        targets_of(Head(), model=model, head_alone=head_alone)
-        assert model.stop_training == head_alone
 
 
 def test_a_head_that_an_earlier_run_has_solved_stays():

@@ -28,7 +28,9 @@ class Run:
         )
         cached_steps = SimpleNamespace(uses_cache=cached, unread=unread, step=lambda: 0.5)
         steps = SimpleNamespace(has=lambda mask: mask.tobytes() in self.compiled, get=self.get)
-        state = SimpleNamespace(progress=Progress(batch=batch), watch=Stopwatch(lambda: 0.0))
+        state = SimpleNamespace(
+            progress=Progress(batch=batch), watch=Stopwatch(lambda: 0.0), head_alone=False
+        )
         self.source = StepSource(state, feed, cached_steps, steps)
 
     def get(self, mask):

@@ -22,7 +22,7 @@ SELECTED = np.arange(N) > 5
 class Run:
     """A run whose steps take what a test says; `stepping.step` trains on nothing."""
 
-    def __init__(self, opening=0, due=False, ends=False, deadline=None, rates=None):
+    def __init__(self, opening=0, due=False, ends=False, deadline=None, rates=None, head_alone=False):
         self.now, self.step_ms, self.cached, self.timed = 0.0, 10.0, False, True
         self.trained, self.intervals = [], []  # masks of the steps; what was asked of the intervals
         self.watch = Stopwatch(lambda: self.now)
@@ -41,6 +41,7 @@ class Run:
             deadline=deadline,
             budget=SimpleNamespace(began_s=None),
             by_clock=True,
+            head_alone=head_alone,
             ends=lambda: ends,
             used_share=lambda: 0.5,
             spent_s=self.watch.training,
@@ -173,3 +174,10 @@ def test_a_layer_that_a_callback_freezes_is_noticed_at_the_start_of_an_epoch():
     run.state.progress.epoch_done(0.0)
     with pytest.raises(UsageError, match="froze or unfroze a layer"):
         run.steps(1)
+
+
+def test_a_run_of_the_head_alone_ends_after_the_step_that_trains_nothing():
+    run = Run(head_alone=True)
+    run.timed = False
+    run.steps(1)
+    assert run.model.stop_training and not run.state.progress.recent_ms
