@@ -1,5 +1,6 @@
 """Interrupted and resumed equals uninterrupted, to the bit."""
 
+import contextlib
 import itertools
 import os
 import signal
@@ -79,7 +80,7 @@ class Run:
             interval=1,
             importance_batches=2,
             deterministic=True,
-            reuse="off",  # whether it pays to record would depend on the machine; see test_cached_steps.py
+            reuse="off",  # whether it pays to cache would depend on the machine; see test_cached_steps.py
             run=self.folder,
             resume=resume,
         )
@@ -171,6 +172,28 @@ def test_a_resumed_epoch_has_the_metrics_and_keras_validation_of_a_whole_one(tf,
     assert resumed.epoch == [0, 1]
     for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
         assert resumed.history[name] == pytest.approx(whole[name], rel=1e-6), name
+
+
+@pytest.mark.usefixtures("sigint")
+def test_a_run_that_a_callback_has_stopped_is_resumed_to_the_end_of_its_epoch(tf, tmp_path):
+    run = RunFolder(tmp_path / "run")
+
+    def stop(batch, logs):
+        if batch == 2:
+            trainer.model.stop_training = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+    for resume in (False, True):
+        trainer = Trainer(small_network(tf), scheme="full")
+        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        callbacks = [
+            tf.keras.callbacks.LambdaCallback(on_train_batch_end=stop),
+            Checkpointing(run, resume=resume),
+        ]
+        given = {"steps_per_epoch": 6, "epochs": 2, "callbacks": callbacks, "verbose": 0}
+        with contextlib.nullcontext() if resume else pytest.raises(Interrupted, match=r"step 3\."):
+            history = trainer.fit(ArrayData(tf, steps=6).stream, **given)
+    assert history.elastic["steps"] == 3 and history.epoch == [0]
 
 
 def test_within_an_epoch_one_is_written_every_few_minutes(tf, tmp_path):
