@@ -13,6 +13,7 @@ ask for, that size is tried, too. Rows are added to the JSON file; a row of the 
 
 import argparse
 import contextlib
+import csv
 import json
 import os
 import re
@@ -30,6 +31,7 @@ from elastictrainer.runs.run_folder import RunFolder
 
 _COLUMNS = ("model", "run", "memory", "peak", "in_group", "status", "accuracy", "trained", "said")
 _TRAINED = {"the head alone is solved": "head", "the last layers train": "last layers"}
+_MARKERS = {"selected tensors": "o", "last layers": "D", "head": "^"}
 _LEAST = re.compile(r"The least, .*, is ([\d.]+GB)")
 _KILLED = -9
 
@@ -150,28 +152,37 @@ def show(row: Dict[str, Any]) -> None:
 
 
 def draw(rows: List[Dict[str, Any]], path: str) -> None:
-    """Draw the peaks of finished runs over what they were allowed."""
+    """Draw the peaks of finished runs over their limits, with a colour for each model."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    limited = [row for row in rows if row["memory"] and row["status"] in (0, _KILLED)]
-    figure, axes = pyplot.subplots(figsize=(5, 4), layout="constrained")
-    most = 1.1 * max(max(row["memory"] or 0, row["peak"]) for row in rows) / 1e9
+    figure, axes = pyplot.subplots(figsize=(6, 4.5), layout="constrained")
+    most = 1.1 * max(row["peak"] for row in rows) / 1e9
     axes.plot([0, most], [0, most], color="0.6", linewidth=1, label="the limit")
-    for name, marker in zip(dict.fromkeys(row["model"] for row in rows), "osD^"):
-        own = [row for row in limited if row["model"] == name]
-        (points,) = axes.plot(
-            [row["memory"] / 1e9 for row in own], [row["peak"] / 1e9 for row in own], marker, label=name
-        )
-        for row in rows:
-            if row["model"] == name and not row["memory"]:
-                axes.axhline(row["peak"] / 1e9, color=points.get_color(), linestyle=":", linewidth=1)
-                axes.annotate(f"full training, {name}", (0.02 * most, row["peak"] / 1e9), va="bottom")
+    for number, model in enumerate(dict.fromkeys(row["model"] for row in rows)):
+        own, colour = [row for row in rows if row["model"] == model], f"C{number}"
+        for row in own:
+            if not row["memory"]:
+                axes.axhline(row["peak"] / 1e9, color=colour, linestyle=":", linewidth=1)
+                axes.annotate(f"full training, {model}", (0.02 * most, row["peak"] / 1e9), va="bottom")
+        for trained, marker in _MARKERS.items():
+            points = [row for row in own if row["memory"] and row["trained"] == trained]
+            sizes, peaks = ([row[key] / 1e9 for row in points] for key in ("memory", "peak"))
+            axes.plot(sizes, peaks, marker, color=colour, label=f"{model}: {trained}" if points else None)
     axes.set(xlim=(0, most), ylim=(0, most), xlabel="--memory (GB)", ylabel="peak resident memory (GB)")
     axes.legend(loc="lower right")
     figure.savefig(path, dpi=150)
+
+
+def read_rows(path: Path) -> List[Dict[str, Any]]:
+    """Read the rows that this script wrote into a CSV file."""
+    with open(path, newline="") as stream:
+        rows: List[Dict[str, Any]] = list(csv.DictReader(stream))
+    for row in rows:
+        row.update(peak=int(row["peak"]), memory=int(row["memory"]) if row["memory"] else None)
+    return rows
 
 
 def main() -> None:
@@ -187,7 +198,11 @@ def main() -> None:
     parser.add_argument(
         "--more", nargs=argparse.REMAINDER, default=[], help="options of et-train, the last ones"
     )
+    parser.add_argument("--rows", help="draw the rows of this CSV file, and run nothing")
     options = parser.parse_args()
+    if options.rows:
+        draw(read_rows(Path(options.rows)), options.picture)
+        return
     output, rows = Path(options.output), []
     if output.exists():
         rows = [row for row in json.loads(output.read_text())["rows"] if row["model"] not in options.models]
