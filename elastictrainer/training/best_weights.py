@@ -66,7 +66,8 @@ class BestWeights(Evaluating):
             test: the same of the test images.
             run: its folder.
             patience: end the run after so many epochs without better weights; None: never.
-            before_each, every: see `Evaluation`; the former is for the validation part.
+            before_each: called before each minibatch of the validation part.
+            every: see `Evaluation`.
         """
         super().__init__(before_each, every)
         self._validation, self._test = validation, test
