@@ -19,7 +19,8 @@ class Policy:
     Attributes:
         plan: when the intervals begin.
         profile: the model's profile; None: nothing is predicted.
-        mask: (N,) bool, in the order of `model.trainable_weights`: what trains; None: before the first.
+        mask: (N,) bool, in the order of `model.trainable_weights`: what trains; all of them before the first
+            selection.
         masks: every selection so far; empty where the scheme does not select.
         interval: number of intervals begun.
         selects: whether the mask may change from interval to interval.
@@ -31,7 +32,7 @@ class Policy:
 
     def __init__(
         self,
-        mask: Optional[NDArray[np.bool_]],
+        mask: NDArray[np.bool_],
         plan: Plan,
         profile: Optional[Profile] = None,
         at_interval: Callable[[], Dict[str, Any]] = dict,
@@ -64,7 +65,6 @@ class Policy:
         """
         self._figures = self._at_interval() if self.interval else {}
         self.interval += 1
-        assert self.mask is not None
         return self.mask
 
     def without_cache(self, target: float) -> None:
@@ -114,7 +114,7 @@ class ElasticPolicy(Policy):
             on_freeze: called with the mask whenever the tensors outside it cease to train.
             log: takes the record of each selection.
         """
-        super().__init__(None, plan, profile, log=log)
+        super().__init__(np.ones(len(profile), bool), plan, profile, log=log)
         self.needs_scores = needs_scores
         self.importance: Optional[NDArray[np.float64]] = None
         self._record: Dict[str, Any] = {}  # of the latest choice, for the log
@@ -136,7 +136,6 @@ class ElasticPolicy(Policy):
 
     def settle(self, step: int) -> None:
         """Log the selection, and freeze the other tensors."""
-        assert self.mask is not None
         self.masks.append(self.mask)
         self._on_freeze(self.mask)
         record = self._record
@@ -169,7 +168,7 @@ class ElasticPolicy(Policy):
         super().restore(state)
         tensors = np.arange(len(self._profile))
         self.masks = [np.isin(tensors, selected) for selected in state["masks"]]
-        self.mask = self.masks[-1] if self.masks else None
+        self.mask = self.masks[-1] if self.masks else np.ones(len(tensors), bool)
         self.importance = None if state["importance"] is None else np.array(state["importance"])
 
     def _choose(self, target: float, cached: bool) -> NDArray[np.bool_]:

@@ -44,7 +44,8 @@ def make_variables(model: tf.keras.Model, x: Any, y: Targets) -> None:
 
     One example of it is enough: without a graph Keras 3 holds the outputs of all layers.
     """
-    x, y = tf.nest.map_structure(lambda part: part[:1] if isinstance(part, tf.Tensor) else part, (x, y))
+    if all(part is None or isinstance(part, tf.Tensor) for part in tf.nest.flatten((x, y))):
+        x, y = tf.nest.map_structure(lambda part: None if part is None else part[:1], (x, y))
     outputs, _ = KerasObjective(model)(x, y, training=False)
     KerasMetrics(model).update_state(y, outputs)
     model.reset_metrics()

@@ -75,7 +75,7 @@ class Budgeting:
         timed.
         """
         state, model, policy = self._state, self._state.model, self._state.policy
-        if not policy.selects and (policy.mask is None or policy.mask.all()):
+        if not policy.selects and policy.mask.all():
             return
         if state.deadline is not None or (state.progress.timed_full_ms and not again):
             return  # the budget does not depend on it, or is set

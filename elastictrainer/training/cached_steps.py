@@ -84,13 +84,12 @@ class CachedStepRunner:
         Raises:
             CacheError: they cannot be cached any more.
         """
-        begun, mask = self._state.cache_origin, self._state.policy.mask
+        begun = self._state.cache_origin
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
         LOG.info("writing the cache again: a frozen tensor was changed")
         self.free_cache()
-        assert mask is not None
-        self.write_cache(mask)
+        self.write_cache(self._state.policy.mask)
 
     def step(self) -> float:
         """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""
@@ -120,8 +119,8 @@ class CachedStepRunner:
         """
         state = self._state
         begun, mask = state.cache_origin, state.policy.mask
-        # There is no mask where an interrupted run had time for the head alone, and this one selects.
-        if begun is None or mask is None:
+        # Everything trains where an interrupted run had time for the head alone, and this one selects.
+        if begun is None or mask.all():
             return
         LOG.info("writing the cache again")
         # An uninterrupted run has no such work: no lap of training counts it.

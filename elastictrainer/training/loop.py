@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.keras_compat.fitting import initial_epoch
+from elastictrainer.steps.keras_compat.fitting import compilation, initial_epoch
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.prepared import Prepared
 from elastictrainer.training.state import RunState
@@ -42,6 +42,7 @@ class Loop:
         """
         self._state, self._feed, self._prepared, self._given = run_state, feed, prepared, given
         self._stepping = Stepping(run_state, prepared)
+        self._compilation = compilation(run_state.model)
         verbose = given.get("verbose", 1)
         self._callbacks = tf.keras.callbacks.CallbackList(
             list(callbacks),
@@ -61,7 +62,6 @@ class Loop:
             DataError: the data cannot be read.
         """
         state, model = self._state, self._state.model
-        model.train_function = self  # `compile` puts None in its place: that shows that it was called
         self._callbacks.on_train_begin()
         # BackupAndRestore puts a model back to a later epoch.
         first = initial_epoch(model, self._feed.first_epoch, state.steps_per_epoch)
@@ -102,9 +102,9 @@ class Loop:
             return {}
         logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
         logs.update(self._validated(epoch))
-        ratio, mask = state.ratio(state.epoch_step_ms()), state.policy.mask
+        ratio = state.ratio(state.epoch_step_ms())
         logs["ratio"] = float("nan") if ratio is None else ratio
-        logs["selected"] = len(model.trainable_variables) if mask is None else int(mask.sum())
+        logs["selected"] = int(state.policy.mask.sum())
         self._callbacks.on_epoch_end(epoch, logs)
         state.progress.epoch_done(state.watch.training())
         state.tell("on_epoch_done")
@@ -116,7 +116,7 @@ class Loop:
         while state.progress.batch < state.steps_per_epoch and not model.stop_training:
             batch = state.progress.batch
             self._callbacks.on_train_batch_begin(batch)
-            if model.train_function is not self:
+            if compilation(model) is not self._compilation:
                 raise UsageError(f"a callback compiled the model during training: {TWO_FITS}")
             try:
                 logs = self._stepping.step()

@@ -28,7 +28,7 @@ from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
 from elastictrainer.training.memory_limit import MemoryLimit
 from elastictrainer.training.policies import make_policy
-from elastictrainer.training.run_profile import check_cacheable, make_profile
+from elastictrainer.training.run_profile import profile_for_fit, why_uncacheable, with_cache_costs
 from elastictrainer.training.state import RunState
 from elastictrainer.training.step_source import StepSource
 
@@ -97,7 +97,11 @@ def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: FitCa
     graphs, profile, carried = _graphs(state, request, carried, minibatch, feed.spec)
     # One epoch would never read its cache, and a head that was solved has learned more since.
     short = state.epochs == 1 and state.deadline is None and request.head == "keep"
-    cached, profile = _profile(state, request, graphs, profile, minibatch, feed.spec, short)
+    if request.scheme.selects and profile is None:
+        profile = profile_for_fit(state, graphs.steps, minibatch)
+    cached = _is_cached(state, request, profile, feed.spec, short)
+    if cached:
+        profile = with_cache_costs(state, profile, graphs.steps, minibatch)
     solves = request.head == "solve" and (first_call or not request.scheme.trains)
     head = _head_pass(state, feed) if solves else None
     if state.rho is not None and profile is not None:
@@ -157,25 +161,16 @@ def _graphs(
     return _new_graphs(state, request.scheme, minibatch, spec), profile, carried
 
 
-def _profile(
-    state: RunState,
-    request: TrainerRequest,
-    graphs: Graphs,
-    profile: Optional[Profile],
-    minibatch: Minibatch,
-    spec: Any,
-    short: bool,
-) -> Tuple[bool, Optional[Profile]]:
-    """Return whether activations are cached, and the profile, which is made where the scheme selects.
-
-    `short`: a run of one epoch, which caches nothing.
-    """
-    selects, objective = request.scheme.selects, graphs.steps.objective
-    if selects and profile is None:
-        profile = make_profile(state, objective, minibatch, graphs.steps.metrics[0])
-    if request.reuse.mode == "off" or (short and selects):
-        return False, profile
-    return check_cacheable(state, profile, objective, minibatch, spec, request.selection.deterministic)
+def _is_cached(
+    state: RunState, request: TrainerRequest, profile: Optional[Profile], spec: Any, short: bool
+) -> bool:
+    """Return whether activations are cached; logs why they cannot be. `short`: a run of one epoch."""
+    if request.reuse.mode == "off" or (short and request.scheme.selects):
+        return False
+    why = why_uncacheable(state, profile, spec, request.selection.deterministic)
+    if why:
+        LOG.info(f"not cached: {why}")
+    return not why
 
 
 def _memory_limit(

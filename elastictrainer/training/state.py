@@ -148,8 +148,7 @@ class RunState:
         """
         if self.progress.timed_full_ms:
             return typical_ms(self.progress.timed_full_ms)
-        mask = None if self._policy is None else self._policy.mask
-        trains_all = mask is not None and bool(mask.all())
+        trains_all = self._policy is not None and self._policy.mask.all()
         return typical_ms(self.progress.recent_ms) if trains_all and self.progress.recent_ms else None
 
     def ratio(self, step_ms: Optional[float]) -> Optional[float]:

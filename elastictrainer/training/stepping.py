@@ -43,7 +43,7 @@ class Stepping:
         state, progress = self._state, self._state.progress
         self._begin()
         self._set_rate()
-        mask = self._mask()
+        mask = state.policy.mask
         start = state.watch.clock()
         batch = self._prepared.source.next(mask)
         if not progress.batch:
@@ -84,13 +84,6 @@ class Stepping:
         state = self._state
         if state.rates is not None:
             optimizers.set_rate(state.model.optimizer, state.rates.rate(state.used_share()))
-
-    def _mask(self) -> NDArray[np.bool_]:
-        """Return the tensors that train now, (N,) bool."""
-        state, policy = self._state, self._state.policy
-        if state.progress.step < self._prepared.opening or policy.mask is None:
-            return np.ones(len(self._trainable), bool)
-        return policy.mask
 
     def _trainable_now(self) -> Any:
         return [id(v) for v in self._state.model.trainable_variables]

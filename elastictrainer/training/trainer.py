@@ -232,7 +232,6 @@ class Trainer:
             # What other callbacks have done after a step is saved with it.
             others = [callback for callback in callbacks if callback not in savers]
             together = [StopTogether(self._workers)] if self._workers else []
-            stack.callback(setattr, self.model, "train_function", None)
             loop = Loop(state, feed, prepared, given, [*others, *together, *savers])
             history = loop.run()
             if not selects and not self._carried.timed_full_ms:

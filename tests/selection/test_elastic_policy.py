@@ -66,7 +66,7 @@ def test_a_first_selection_without_any_importance_is_an_error():
 
 def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
     run = Run(CHAIN, [[9, 1, 2, 3], [1, 1, 1, 9]])
-    assert run.policy.mask is None and run.policy.interval == 0
+    assert run.policy.mask.all() and run.policy.interval == 0
     first = run.begin(0, 0.65, cached=False)
     assert np.flatnonzero(first).tolist() == [2, 3]
     second = run.begin(40, 0.45, cached=False)

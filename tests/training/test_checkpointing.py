@@ -100,7 +100,7 @@ class Run:
 def test_a_checkpoint_of_another_version_is_refused_and_nothing_is_cut(tf, profile, tmp_path, monkeypatch):
     run = Run(tf, profile, tmp_path / "run", "elastic")
     with pytest.raises(Interrupted):
-        run.fit(InterruptedData(tf, ("train", 1, 2)))
+        run.fit(InterruptedData(tf, ("train", 2, 2)))
     metrics = run.folder.metrics()
     monkeypatch.setattr(
         CheckpointFiles, "restore", lambda self, agree: {"cache_write": None, "callbacks": {}}
