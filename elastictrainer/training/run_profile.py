@@ -43,9 +43,7 @@ def why_uncacheable(state: RunState, profile: Optional[Profile], spec: Any, dete
     if not all(isinstance(part, tf.TensorSpec) for part in parts):
         return "the data has ragged or sparse parts"
     measured_here = profile is not None and profile.reuse is None
-    if measured_here and (
-        state.workers or deterministic
-    ):  # each would measure something else
+    if measured_here and (state.workers or deterministic):  # each would measure something else
         return "the profile does not have the costs of a cache (et-profile measures them)"
     return ""
 
