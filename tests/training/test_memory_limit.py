@@ -14,6 +14,7 @@ from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
+from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
 from elastictrainer.training import memory_limit, memory_needs
@@ -181,6 +182,34 @@ def test_a_run_selects_only_what_fits_and_scores_on_what_fits(tf):
     for selection in history.selections:
         assert 1 <= len(selection["selected"]) <= 5
         assert selection["predicted_bytes"] <= limit
+
+
+def test_a_resumed_run_with_less_room_says_so_and_does_not_solve_a_head_that_it_has(tf, tmp_path):
+    """One tensor needs 90 MB above the process, with 50 of them for minibatches; the head alone 50."""
+
+    def train(above, run, **options):
+        resident.release_memory()
+        model = small_network(tf)
+        return train_classifier(
+            tf,
+            model,
+            ArrayData(tf),
+            profile=with_memory(invented_profile(model)),
+            head="solve",
+            reuse="off",
+            run=run,
+            memory=(resident.resident_bytes() + above * _MB) / memory_needs.usable(1.0),
+            **options,
+        )
+
+    said = listen()
+    assert train(70, RunFolder.create(tmp_path / "head"), epochs=2).elastic["steps"] == 1 and any(
+        "head alone" in line for line in said
+    )
+    run = RunFolder.create(tmp_path / "run")
+    train(1000, run, epochs=1)
+    with pytest.raises(UsageError, match="The least, with the last layers alone in training"):
+        train(70, run, epochs=2, resume=True)
 
 
 def test_the_network_is_profiled_with_its_memory(tf):
