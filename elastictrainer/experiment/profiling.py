@@ -26,7 +26,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.timing import time_steps
-from elastictrainer.training.memory_needs import Needs, Room, copied_bytes, must_undo, usable
+from elastictrainer.training.memory_needs import MemoryRequest, Needs, copied_bytes, must_undo, usable
 
 PROFILES = Path("profiles")
 # Beyond the full step: the steps held with it while selections are timed, and one to spare; or graphs, of a
@@ -94,7 +94,7 @@ def obtain_profile(
     optimizer: Any,
     wanted: bool,
     own: Optional[Path] = None,
-    room: Optional[Room] = None,
+    request: Optional[MemoryRequest] = None,
 ) -> Optional[Profile]:
     """Load the profile to train with, or make and write it.
 
@@ -105,7 +105,7 @@ def obtain_profile(
         model, metadata: it must be a profile of these.
         batch: makes the minibatch to profile with.
         optimizer: to train with.
-        room: within a limit of memory; None: any.
+        request: within a limit of memory; None: any.
         wanted: whether the scheme cannot do without; otherwise it is only loaded, where it is there and fits.
         own: the file of a resumed run's own profile. It is made again where it is damaged or of
             something else: another device, a container's limit, a power mode.
@@ -127,8 +127,8 @@ def obtain_profile(
         if not short:
             require_writable_profile(path)
         minibatch = batch()
-        limits = None if room is None else _profile_limits(model, optimizer, minibatch, room)
-        if room is not None and limits is None:
+        limits = None if request is None else _profile_limits(model, optimizer, minibatch, request)
+        if request is not None and limits is None:
             return None
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         profile = make_profile(model, minibatch, optimizer, metadata, limits, **options)
@@ -174,7 +174,7 @@ class ProfileLimits(NamedTuple):
 
 
 def _profile_limits(
-    model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any], room: Room
+    model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any], request: MemoryRequest
 ) -> Optional[ProfileLimits]:
     """Return how a profile is made within a limit, on a part of `batch` if need be.
 
@@ -187,7 +187,7 @@ def _profile_limits(
     memory = predicted(CompiledStep(objective, optimizer, variables), batch)
     if memory is None:
         return ProfileLimits(int(batch[0].shape[0]), False)
-    every, most = np.ones(len(variables), bool), usable(room.limit)
+    every, most = np.ones(len(variables), bool), usable(request.limit)
     needs = Needs.of(memory, every, copied_bytes(variables, optimizer))
     graph = float(memory.graph.amount.sum())
     for undo in [True] if must_undo(variables) else [False, True]:
@@ -197,7 +197,7 @@ def _profile_limits(
         least = max(step.for_batch(1).total(every) + others, needs.layers + _LEFT)
         if least <= most:
             return ProfileLimits(step.largest_batch(every, most - others), undo)
-    replace(needs, layers=least, scores=max(least, needs.scores + _LEFT)).scheme(room)
+    replace(needs, layers=least, scores=max(least, needs.scores + _LEFT)).scheme(request)
     return None
 
 

@@ -22,7 +22,7 @@ from elastictrainer.experiment.settings_checks import check_together, require_wr
 from elastictrainer.models.solved_head import hold_columns
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.runs import environment, ownership, resident
+from elastictrainer.runs import environment, resident
 from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
@@ -32,7 +32,7 @@ from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.evaluation import Evaluation
 from elastictrainer.training.memory_limit import note_shortage
-from elastictrainer.training.memory_needs import Room
+from elastictrainer.training.memory_needs import MemoryRequest
 from elastictrainer.training.metering import EnergyMetering
 from elastictrainer.training.rising_loss import RisingLoss
 from elastictrainer.training.run_record import RunRecord
@@ -84,22 +84,22 @@ def _train(
             "already, or its head cannot be solved. Take another scheme."
         )
     limit = memory.limit(settings.memory)
-    trained = resume and bool(ownership.checkpoints(run.checkpoints_path))  # its head was solved then
-    room = None if limit is None else Room(limit, scheme, solves=head == "solve" and not trained)
-    profile = _profile(settings, run, resume, inputs, optimizer, group, scheme.selects, room)
+    checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
+    solves = head == "solve" and not checkpointing.resumes  # what has trained has its head
+    request = None if limit is None else MemoryRequest(limit, scheme, solves)
+    profile = _profile(settings, run, resume, inputs, optimizer, group, scheme.selects, request)
     if limit is None:
         note_shortage(profile)
     sensor, source = energy.find_sensor()
     print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 
     record = RunRecord(run, seed=settings.seed)
-    checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     if limit is not None:  # a forward pass of training fits; one of the usual 32 images may not
         data = dataclasses.replace(
             data, evaluation_batch_size=min(data.evaluation_batch_size, settings.batch_size)
         )
     image_s = ending.evaluating_s(settings, profile)
-    one_of = ending.one_of_images(settings, data, image_s)
+    one_of = ending.head_stride(settings, data, image_s)
     evaluation = _evaluation(settings, data, run, checkpointing, one_of)
     deadline = ending.deadline(settings, data, evaluation, record, image_s, one_of, extra_time)
     chosen = settings
@@ -207,7 +207,7 @@ def _profile(
     optimizer: Any,
     group: Optional[Workers],
     wanted: bool,
-    room: Optional[Room],
+    request: Optional[MemoryRequest],
 ) -> Optional[Profile]:
     """Obtain the profile of one process' work, see `profiling.obtain_profile`; the same for all processes."""
     data, model = inputs.data, inputs.model
@@ -226,7 +226,7 @@ def _profile(
             optimizer,
             wanted,
             run.profile_path if resume and run.profile_path.exists() else None,
-            room,
+            request,
         )
 
     if group is None:

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.runs import resident
-from elastictrainer.steps import optimizers
 from elastictrainer.steps.graph_optimisation import optimised
 from elastictrainer.steps.keras_compat.own_steps import apply
 from elastictrainer.steps.keras_compat.variables import tf_variables
@@ -81,14 +80,8 @@ class CompiledStep:
             metric.update_state(y, outputs)
         for variable, value in zip(self._undone, before):
             variable.assign(value)
-        one_by_one(self.gradients, last_writes(self._written_for_each()))
+        one_by_one(self.gradients, last_writes(self.variables))
         return self.loss
-
-    def _written_for_each(self) -> List[List[Any]]:
-        """Return each variable, with its slots where these are undone: until then it has new ones."""
-        undone = {id(variable) for variable in self._undone}
-        slots = [(v, s) for _, v, s in optimizers.slots(self.optimizer, self.variables) if id(s) in undone]
-        return [[variable, *(s for v, s in slots if v is variable)] for variable in self.variables]
 
     def __call__(self, x: Any, y: Any) -> tf.Tensor:
         """Train on minibatch (x, y); returns the scalar loss."""

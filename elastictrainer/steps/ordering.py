@@ -14,20 +14,13 @@ _LARGE = 100e6  # bytes of gradients: those of smaller networks are not worth a 
 _AHEAD = 2  # gradients that may be there while the work on an earlier one goes on
 
 
-@tf.autograph.experimental.do_not_convert
-def last_writes(groups: Sequence[Sequence[Any]]) -> List[Optional[tf.Operation]]:
-    """Return for each group of variables an op that follows all writes of them in the graph being traced;
-    None: nothing writes them.
-    """
+def last_writes(variables: Sequence[Any]) -> List[Optional[tf.Operation]]:
+    """Return for each variable the last op that writes it in the graph being traced; None: none does."""
     graph: Any = tf.compat.v1.get_default_graph()
     inside = {id(outer): inner.name for outer, inner in graph.captures}
     writes = _writes(graph.get_operations())
-    ends: List[Optional[tf.Operation]] = []
-    for group in groups:
-        names = [inside.get(id(variable.handle)) for variable in tf_variables(group)]
-        last = [writes[name][-1] for name in names if name in writes]
-        ends.append(last[0] if len(last) == 1 else tf.group(*last) if last else None)
-    return ends
+    names = (inside.get(id(variable.handle)) for variable in tf_variables(variables))
+    return [writes[name][-1] if name in writes else None for name in names]
 
 
 def computed_in_order(tensors: Sequence[tf.Tensor]) -> List[int]:
@@ -64,13 +57,7 @@ def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
     if any(_needs_later(end, writes, place, place[gradient.name], last) for gradient, end in pairs):
         return
     # Weight decay, say, would make new values of all weights before the first gradient is there.
-    own = {
-        t.name: gradient
-        for gradient, end in pairs
-        for op in (end.control_inputs if end.type == "NoOp" else [end])
-        for t in op.inputs
-        if t.dtype == tf.resource
-    }
+    own = {t.name: gradient for gradient, end in pairs for t in end.inputs if t.dtype == tf.resource}
     for op in operations[last + 1 :]:
         for tensor in op.inputs:
             if tensor.name in own:

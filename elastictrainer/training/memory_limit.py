@@ -19,8 +19,8 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps import optimizers
 from elastictrainer.training.memory_needs import (
+    MemoryRequest,
     Needs,
-    Room,
     around_steps,
     copied_bytes,
     must_undo,
@@ -82,7 +82,7 @@ class MemoryLimit:
 
     def scheme(self, wanted: Scheme, solves: bool) -> Scheme:
         """Return the scheme that there is room for, see `Needs.scheme`."""
-        return self._needs.scheme(Room(self._limit, wanted, solves))
+        return self._needs.scheme(MemoryRequest(self._limit, wanted, solves))
 
     @property
     def times_full_steps(self) -> bool:

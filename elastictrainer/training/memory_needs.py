@@ -13,7 +13,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps import optimizers
 
-EXTRA = 50e6  # bytes that a run takes in addition to its steps: minibatches that are read ahead
+_READ_AHEAD = 50e6  # bytes of minibatches
 _ROUNDED = 50e6  # a number to ask for is rounded up to this
 _DIFFERS = 20e6  # bytes, between two processes that do the same
 _USABLE = 0.97  # of the limit: runs on 3,000 images took up to 2.4 % more than was predicted
@@ -21,12 +21,12 @@ _LARGE = 100e6  # of weights: copies of smaller ones take less than a graph that
 
 
 @dataclass(frozen=True)
-class Room:
-    """The limit of a run, and what the run is to do within it.
+class MemoryRequest:
+    """The limit of a run, and what it was asked to do within it.
 
     Attributes:
         limit: bytes of the process.
-        scheme: selects.
+        scheme: asked for; it selects.
         solves: whether the head is to be solved, so that it can be trained alone.
     """
 
@@ -56,47 +56,50 @@ class Needs:
         Args:
             memory: of steps on the minibatches of the run.
             connected: (N,) bool, the tensors that can train.
-            copied: see `copied_bytes`.
+            copied: bytes that are copied while tensors are scored, see `copied_bytes`.
         """
         return cls(
-            head=memory.loaded + memory.always + memory.forward + EXTRA,
+            head=memory.loaded + memory.always + memory.forward + _READ_AHEAD,
             layers=memory.loaded + float(memory.alone[connected].min()) + around_steps(memory),
             scores=scoring_bytes(memory, connected, 1, copied),
         )
 
-    def scheme(self, room: Room) -> Scheme:
+    def scheme(self, request: MemoryRequest) -> Scheme:
         """Return the scheme that there is room for: the one asked for, or one that prepares less.
 
         Without scores the last layers train; then the head alone. UsageError if none fits, with the least.
         """
-        most, scored = usable(room.limit), room.scheme.needs_scores
+        most, scored = usable(request.limit), request.scheme.needs_scores
         wanted = max(self.layers, self.scores) if scored else self.layers
         if wanted <= most:
-            return room.scheme
+            return request.scheme
         if self.layers <= most:
             LOG.info(
                 "memory: there is no room to score tensors: the last layers train. "
                 f"With {size_to_ask_for(wanted)} or more tensors are selected by their scores"
             )
             return schemes.create("freeze-below")
-        if room.solves and self.head <= most:
+        if request.solves and self.head <= most:
             LOG.info(
                 "memory: there is no room to train layers: the head alone is solved on the features of the "
                 f"images. With {size_to_ask_for(self.layers)} or more other layers train as well"
             )
             return schemes.create("head-alone")
-        how, least = ("the head alone", self.head) if room.solves else ("the last layers alone", self.layers)
+        how, least = (
+            ("the head alone", self.head) if request.solves else ("the last layers alone", self.layers)
+        )
         raise UsageError(
-            f"memory: {room.limit / 1e9:.2f} GB are too little for this model. The least, with {how} in "
+            f"memory: {request.limit / 1e9:.2f} GB are too little for this model. The least, with {how} in "
             f"training, is {size_to_ask_for(least)}."
         )
 
 
 def around_steps(memory: StepMemory) -> float:
-    """Return the bytes that a run takes in addition to its steps: the whole graph of a step with a cache is
-    there in addition to its two parts.
+    """Return the bytes that a run takes in addition to its steps.
+
+    Of a step with a cache the whole graph is there in addition to its two parts.
     """
-    return EXTRA + float(memory.graph.amount.sum())
+    return _READ_AHEAD + float(memory.graph.amount.sum())
 
 
 def must_undo(variables: Any) -> bool:
@@ -125,8 +128,8 @@ def scoring_bytes(memory: StepMemory, connected: np.ndarray, examples: int, copi
     """
     graph = float(memory.graph.amount.sum())
     if copied:
-        return memory.for_batch(examples).total(connected) + graph + copied + EXTRA
-    return memory.undone().for_batch(examples).total(connected) + 3 * graph + EXTRA
+        return memory.for_batch(examples).total(connected) + graph + copied + _READ_AHEAD
+    return memory.undone().for_batch(examples).total(connected) + 3 * graph + _READ_AHEAD
 
 
 def size_to_ask_for(size: float) -> str:

@@ -134,7 +134,7 @@ def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: FitCa
     state.policy = policy
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
     state.head_alone = not scheme.trains
-    state.rates = _rates(state, plan, request.scheme.selects and by_clock and cached)
+    state.rates = _rates(state, plan, scheme.selects and by_clock and cached)
     cached_steps = CachedStepRunner(state, feed, graphs.steps, reuse)
     return Prepared(
         graphs=graphs,

@@ -17,7 +17,7 @@ from elastictrainer.runs import resident
 from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
 from elastictrainer.training.memory_limit import MemoryLimit
-from elastictrainer.training.memory_needs import Room
+from elastictrainer.training.memory_needs import MemoryRequest
 from log_lines import listen
 
 
@@ -51,8 +51,10 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
 
     def obtained(limit, solves=True):
         resident.release_large_blocks()
-        room = Room(limit, elastic, solves)
-        return profiling.obtain_profile(settings, model, metadata, lambda: images, optimizer, True, room=room)
+        request = MemoryRequest(limit, elastic, solves)
+        return profiling.obtain_profile(
+            settings, model, metadata, lambda: images, optimizer, True, request=request
+        )
 
     try:
         with pytest.raises(UsageError, match="The least, with the head alone in training, is"):
