@@ -14,7 +14,7 @@ _HOME = {
     "Trainer": "elastictrainer.training.trainer",
     "Deadline": "elastictrainer.training.deadline",
     "RateSchedule": "elastictrainer.steps.rates",
-    "ReuseSettings": "elastictrainer.reuse.settings",
+    "CacheSettings": "elastictrainer.cache.settings",
     "BestWeights": "elastictrainer.training.best_weights",
     "Checkpointing": "elastictrainer.training.checkpointing",
     "EnergyMetering": "elastictrainer.training.metering",

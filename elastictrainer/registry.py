@@ -81,14 +81,9 @@ HEAD = Choice("head", ("keep", "solve"))
 OPTIMIZER = Choice("optimizer", ("sgd", "adam", "adamw"))
 SCHEDULE = Choice("schedule", ("cosine", "constant"))
 CLASS_WEIGHTS = Choice("class-weights", ("none", "balanced"))
-REUSE = Choice("reuse", ("auto", "off"))
-REUSE_DTYPE = Choice("reuse-dtype", ("float16", "float32"))
-STRATEGY = Choice(
-    "strategy",
-    ("none", "multi-worker"),
-    hint="For several GPUs of one machine, start a process for each with --strategy multi-worker.",
-)
-CACHE = Choice("cache", ("none", "memory"))
+ACTIVATION_CACHE = Choice("activation-cache", ("auto", "off"))
+ACTIVATION_CACHE_DTYPE = Choice("activation-cache-dtype", ("float16", "float32"))
+CACHE_IMAGES = Choice("cache-images", ("none", "memory"))
 EXPORT_FILES = {  # by format
     "saved_model": "saved_model",
     "tflite": "model.tflite",

@@ -53,7 +53,9 @@ def _figure20(figure: Figure) -> None:
     figure.paper_elastic(DATASET, MODEL, "0.5")
     if figure.affordable(DATASET, MODEL, "0.5"):
         for metric in ("elastic-weight-magnitude", "elastic-grad-magnitude"):
-            figure.train(DATASET, MODEL, metric, "--scheme", metric, "--rho", "0.5", "--reuse", "off")
+            figure.train(
+                DATASET, MODEL, metric, "--scheme", metric, "--rho", "0.5", "--activation-cache", "off"
+            )
     figure.draw("figure20", "curves")
 
 

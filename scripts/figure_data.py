@@ -70,7 +70,7 @@ def _row(members: List[RunFolder], name: str, figure: str) -> Dict[str, Any]:
         "model": chosen["model"],
         "scheme": chosen["scheme"],
         "label": name,
-        "reuse": chosen["reuse"],
+        "activation_cache": chosen["activation_cache"],
         "device": what_counts(members[0])["device"],
         "runs": len(members),
         "accuracy": mean("accuracy", 100),
@@ -131,25 +131,32 @@ def _held_against(row: Dict[str, Any], numbers: Dict[str, float]) -> str:
 def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List[Dict[str, Any]]:
     """How much sooner than the best baseline elastic training reaches a target accuracy, mean over seeds.
 
-    The paper's form is held against baselines in the paper's form, elastic training with reuse against both
+    The paper's form is held against baselines in the paper's form, elastic training with cache against both
     forms of every baseline.
     """
     result = []
     print(
-        f"{'data':<24}{'reuse':<6}{'target':>8}{'elastic s':>11}{'best baseline s':>17}{'speed-up':>10}"
+        f"{'data':<24}{'cache':<6}{'target':>8}{'elastic s':>11}{'best baseline s':>17}{'speed-up':>10}"
         "   paper"
     )
-    for dataset, reuse in dict.fromkeys((run.config()["dataset"], run.config()["reuse"]) for run in runs):
+    for dataset, cache in dict.fromkeys(
+        (run.config()["dataset"], run.config()["activation_cache"]) for run in runs
+    ):
         here = [run for run in runs if run.config()["dataset"] == dataset]
-        ours = [run for run in here if (run.config()["scheme"], run.config()["reuse"]) == ("elastic", reuse)]
+        ours = [
+            run
+            for run in here
+            if (run.config()["scheme"], run.config()["activation_cache"]) == ("elastic", cache)
+        ]
         others = [
             run
             for run in here
-            if not run.config()["scheme"].startswith("elastic") and run.config()["reuse"] in ("off", reuse)
+            if not run.config()["scheme"].startswith("elastic")
+            and run.config()["activation_cache"] in ("off", cache)
         ]
         if not ours or not others:
             continue
-        published = paper.get(dataset, {}) if reuse == "off" else {}
+        published = paper.get(dataset, {}) if cache == "off" else {}
         best = 100 * min(run.summary()["accuracy"] for run in ours)
         baselines = list(replicates(others).values())
         targets = list(paper.get(dataset, {})) or [round(best * share) for share in (0.85, 0.92, 0.98)]
@@ -159,7 +166,7 @@ def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List
             speedup = min(reached) / elastic_s if reached and elastic_s else None
             row = {
                 "dataset": Path(dataset).name,
-                "reuse": reuse,
+                "activation_cache": cache,
                 "target": target,
                 "elastic_s": elastic_s,
                 "baseline_s": min(reached, default=None),
@@ -168,7 +175,7 @@ def _speedups(runs: List[RunFolder], paper: Dict[str, Dict[int, float]]) -> List
             }
             result.append(row)
             print(
-                f"{row['dataset']:<24}{reuse:<6}{target:>6} %"
+                f"{row['dataset']:<24}{cache:<6}{target:>6} %"
                 + "".join(
                     f"{'never' if row[k] is None else format(row[k], '.0f'):>{w}}"
                     for k, w in (("elastic_s", 11), ("baseline_s", 17))

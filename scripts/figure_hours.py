@@ -23,11 +23,12 @@ def rows(figure: str, runs: List[List[str]]) -> List[Dict[str, Any]]:
     for profile, *options in runs:
         asked, _ = parse(TrainSettings, options, argparse.ArgumentParser(allow_abbrev=False))
         settings = {
-            key: getattr(asked, key) for key in ("dataset", "model", "scheme", "rho", "reuse", "epochs")
+            key: getattr(asked, key)
+            for key in ("dataset", "model", "scheme", "rho", "activation_cache", "epochs")
         }
         name = f"{Path(asked.dataset).name}, {asked.model}, {asked.scheme}"
         name += f" {asked.rho:g}" if schemes.selects(asked.scheme) else ""
-        name += "" if asked.reuse == "off" else ", with reuse"
+        name += "" if asked.activation_cache == "off" else ", with cache"
         if name in result:
             result[name]["count"] += 1
             continue

@@ -40,9 +40,9 @@ def _part(name: str) -> str:
 class Figure:
     """Trains and draws one figure.
 
-    Every scheme is trained as in the paper, with --reuse off; those that freeze tensors are trained again
-    with reuse, in a folder whose name ends in -reuse. Where the time is too short without reuse, that is the
-    only form.
+    Every scheme is trained as in the paper, with --activation-cache off; those that freeze tensors are
+    trained again with cache, in a folder whose name ends in -cache. Where the time is too short without cache,
+    that is the only form.
     """
 
     def __init__(self, name: str, seeds: Sequence[str], format: str):
@@ -99,20 +99,28 @@ class Figure:
         """Train elastically as in the paper, if this device can reach that ratio."""
         if self.affordable(dataset, model, rho):
             self.train(
-                dataset, model, f"elastic-{rho}", "--scheme", "elastic", "--rho", rho, "--reuse", "off"
+                dataset,
+                model,
+                f"elastic-{rho}",
+                "--scheme",
+                "elastic",
+                "--rho",
+                rho,
+                "--activation-cache",
+                "off",
             )
 
     def elastic(self, dataset: str, model: str, rho: str) -> None:
         """Train elastically without and with caching."""
         self.paper_elastic(dataset, model, rho)
-        self.train(dataset, model, f"elastic-{rho}-reuse", "--scheme", "elastic", "--rho", rho)
+        self.train(dataset, model, f"elastic-{rho}-cache", "--scheme", "elastic", "--rho", rho)
 
     def baselines(self, dataset: str, model: str, *schemes: str) -> None:
         """Train schemes to compare with, unless EGO is set; traditional-tl without and with caching."""
         for scheme in () if is_set("EGO") else schemes:
-            self.train(dataset, model, scheme, "--scheme", scheme, "--reuse", "off")
+            self.train(dataset, model, scheme, "--scheme", scheme, "--activation-cache", "off")
             if scheme == "traditional-tl":
-                self.train(dataset, model, f"{scheme}-reuse", "--scheme", scheme)
+                self.train(dataset, model, f"{scheme}-cache", "--scheme", scheme)
 
     def four_schemes(self, dataset: str, model: str) -> None:
         """Train elastically at rho 0.5, and the three baselines of most figures."""

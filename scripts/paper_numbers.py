@@ -19,7 +19,7 @@ def of_run(figure: str, settings: Dict[str, Any], hours: bool = False) -> Dict[s
 
     Args:
         figure: such as "figure17".
-        settings: dataset, model, scheme, rho, reuse and epochs of the run.
+        settings: dataset, model, scheme, rho, activation_cache and epochs of the run.
         hours: those of another figure will do, if it shows runs that last as long.
 
     Returns:
@@ -29,7 +29,7 @@ def of_run(figure: str, settings: Dict[str, Any], hours: bool = False) -> Dict[s
     other = entry.get("numbers_of") or (entry.get("hours_of") if hours else None)
     rows_of = of_figure(other)["devices"] if other else entry.get("devices", {})
     wanted = _setting(settings)
-    if settings["reuse"] != "off" or settings["epochs"] != EPOCHS:
+    if settings["activation_cache"] != "off" or settings["epochs"] != EPOCHS:
         return {}  # the paper has nothing like it
     found = {device: [row for row in rows if _setting(row) == wanted] for device, rows in rows_of.items()}
     return {device: rows[0] for device, rows in found.items() if rows}

@@ -37,12 +37,12 @@ def merged(profile, layers):
     def of_each(combine, values):
         return np.array([combine(values[tensors]) for tensors in layers.values()])
 
-    reuse = profile.reuse and replace(
-        profile.reuse,
-        once=by_layer(profile.reuse.once),
-        once_flops=by_layer(profile.reuse.once_flops),
-        cut_mb=profile.reuse.cut_mb[deepest],
-        recompute_ms=profile.reuse.recompute_ms[deepest],
+    costs = profile.cache and replace(
+        profile.cache,
+        once=by_layer(profile.cache.once),
+        once_flops=by_layer(profile.cache.once_flops),
+        cut_mb=profile.cache.cut_mb[deepest],
+        recompute_ms=profile.cache.recompute_ms[deepest],
     )
     return replace(
         profile,
@@ -55,7 +55,7 @@ def merged(profile, layers):
         t_update=of_each(np.sum, profile.t_update),
         connected=of_each(np.any, profile.connected),
         estimated=of_each(np.any, profile.estimated),
-        reuse=reuse,
+        cache=costs,
         validation=[],
     )
 

@@ -27,12 +27,11 @@ MISTYPED = {
     "callback": ("mymodule", "--callback 'mymodule' must be package.module:Class"),
     "scheme": ("elasitc", "'elasitc'. Did you mean 'elastic'?"),
     "time": ("soon", "'soon' is no time"),
-    "reuse": ("of", "Did you mean 'off'? Valid: auto, off."),
-    "reuse_dtype": ("float61", "Did you mean 'float16'?"),
-    "reuse_memory": ("2 Gigs", "'2 Gigs' is no size"),
+    "activation_cache": ("of", "Did you mean 'off'? Valid: auto, off."),
+    "activation_cache_dtype": ("float61", "Did you mean 'float16'?"),
+    "activation_cache_memory": ("2 Gigs", "'2 Gigs' is no size"),
     "memory": ("much", "'much' is no size. Valid: auto, "),
-    "strategy": ("multiworker", "Did you mean 'multi-worker'?"),
-    "cache": ("memry", "Did you mean 'memory'?"),
+    "cache_images": ("memry", "Did you mean 'memory'?"),
     "export": ("tflite,sved_model", "'sved_model'. Did you mean 'saved_model'?"),
 }
 SOUND = TrainSettings(dataset="demo")
@@ -103,8 +102,7 @@ def test_help_lists_the_names(settings):
     if settings is TrainSettings:
         listed += [
             *schemes.SCHEMES,
-            *registry.STRATEGY.names,
-            *registry.CACHE.names,
+            *registry.CACHE_IMAGES.names,
             *registry.EXPORT.names,
         ]
     assert [name for name in listed if name not in said] == []

@@ -55,8 +55,8 @@ def _step(profile: Profile) -> List[str]:
         *_flops(profile),
         *_memory(profile),
         f"coverage      {100 * metadata['coverage']:9.1f} %   of the busy time is attributed",
-        f"rho_min       {profile.rho_min:9.3f}     the smallest --rho with --reuse off"
-        + ("" if profile.reuse is None else f"; {profile.with_cache.rho_min:.3f} for a cached step"),
+        f"rho_min       {profile.rho_min:9.3f}     the smallest --rho with --activation-cache off"
+        + ("" if profile.cache is None else f"; {profile.with_cache.rho_min:.3f} for a cached step"),
     ]
     return lines + [f"  unattributed: {op['op']} {op['ms']:.2f} ms" for op in metadata["unattributed"][:3]]
 

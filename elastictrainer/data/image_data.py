@@ -28,7 +28,6 @@ class ImageData:
         batch_size: of training.
         image_size: height and width that images are resized to.
         seed: of the order of training images.
-        shard: k and n: of every minibatch, only each n-th image from number k on; one process' share.
         evaluation_batch_size: of testing and validation.
         old_splits: images of earlier runs' data to evaluate on as well, by part (test, val).
     """
@@ -39,7 +38,6 @@ class ImageData:
     batch_size: int
     image_size: Tuple[int, int]
     seed: int = 0
-    shard: Tuple[int, int] = (0, 1)
     evaluation_batch_size: int = 32
     old_splits: Mapping[str, Split] = field(default_factory=dict)
 
@@ -54,10 +52,6 @@ class ImageData:
             raise UsageError(
                 f"{self.name} has {self.train_split.count} training images, fewer than one minibatch of "
                 f"{self.batch_size}; lower --batch-size."
-            )
-        if self.batch_size % self.shard[1]:
-            raise UsageError(
-                f"--batch-size {self.batch_size} cannot be divided among {self.shard[1]} processes."
             )
 
     def class_weights(self) -> List[float]:
@@ -83,15 +77,15 @@ class ImageData:
         """
         if not all(isinstance(split, FileSplit) for split in self.splits.values()):
             raise UsageError(
-                "--cache is for images in files of their own (a folder, a .csv table); these are in memory, "
-                "or in the files of a collection."
+                "--cache-images is for images in files of their own (a folder, a .csv table); these are in "
+                "memory, or in the files of a collection."
             )
         count = sum(split.count for split in self.splits.values())
         needed, available = 3 * count * self.image_size[0] * self.image_size[1], memory_bytes()
         if needed > available:
             raise UsageError(
-                f"--cache memory: the decoded images take {needed / 1e9:.1f} GB, and this machine has "
-                f"{available / 1e9:.1f} GB. Leave --cache out."
+                f"--cache-images memory: the decoded images take {needed / 1e9:.1f} GB, and this machine has "
+                f"{available / 1e9:.1f} GB. Leave --cache-images out."
             )
         kept = {
             part: ArraySplit(decode_all(split, self.image_size, processors()), split.labels)
@@ -124,8 +118,6 @@ class ImageData:
 
         The order of an epoch depends on `seed` and its number alone: any part can be repeated. What comes
         before `first` is not decoded.
-
-        Of each, a process among several gets its `shard`.
         """
         return self._shuffled(lambda number: tf.stack([self.seed, number]), epoch, first)
 
@@ -142,7 +134,7 @@ class ImageData:
         yield from self._read(self._shuffled(seed, number).take(self.steps_per_epoch), self.train_split)
 
     def test(self, every: int = 1) -> Iterator[Tuple[Any, ...]]:
-        """Read all test images as stored, or this process' part of them; the last minibatch may be smaller.
+        """Read all test images as stored; the last minibatch may be smaller.
 
         `every`: read one of so many; what is stored by class then still has all classes. Where
         there are `old_splits`, each minibatch says as its third item whether it is of these.
@@ -168,7 +160,7 @@ class ImageData:
 
     def batches_of(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
         """Return the images of `split`, as `test` does."""
-        examples = split.ordered()(None).shard(every, 0).shard(self.shard[1], self.shard[0])
+        examples = split.ordered()(None).shard(every, 0)
         yield from self._read(self._decoded(examples, split, self.evaluation_batch_size), split)
 
     def _shuffled(
@@ -180,10 +172,10 @@ class ImageData:
         def examples(number: tf.Tensor) -> tf.data.Dataset:
             skipped = tf.where(tf.equal(number, epoch), first * self.batch_size, 0)
             full = ordered(seed_of(number)).take(self.steps_per_epoch * self.batch_size)
-            return full.skip(tf.cast(skipped, tf.int64)).shard(self.shard[1], self.shard[0])
+            return full.skip(tf.cast(skipped, tf.int64))
 
         endless = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples)
-        return self._decoded(endless, self.train_split, self.batch_size // self.shard[1], drop_remainder=True)
+        return self._decoded(endless, self.train_split, self.batch_size, drop_remainder=True)
 
     def _decoded(
         self, examples: tf.data.Dataset, split: Split, batch_size: int, drop_remainder: bool = False

@@ -18,8 +18,6 @@ from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import warm_start
 from elastictrainer.runs import ownership
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.training import workers
-from elastictrainer.training.workers import Workers
 
 _ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
 
@@ -29,8 +27,8 @@ class Inputs:
     """The images and the model of a run.
 
     Attributes:
-        data: the images, or this process' share of every minibatch.
-        model: the same in all processes.
+        data: the images.
+        model: of the run.
         kept: images of old classes that train with the others; None: there are none.
         about: entries of environment.json: class names, fingerprint of the data, files left out.
     """
@@ -41,7 +39,7 @@ class Inputs:
     about: Dict[str, Any]
 
 
-def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers]) -> Inputs:
+def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool) -> Inputs:
     """Load a run's images, make its model, and print what they are.
 
     Raises:
@@ -65,11 +63,9 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool, group: Op
     model = _make_model(settings, run, resume, data)
     data = dataclasses.replace(data, image_size=assembly.image_size(settings, model))
     kept = keeping.images_to_keep(settings, run, resume, data)
-    data = keeping.add_earlier(settings, data.in_memory() if settings.cache == "memory" else data, kept)
-    if group:
-        data = dataclasses.replace(data, shard=(group.rank, group.count))
-        group.broadcast_variables(model.variables)
-        workers.decorrelate(model, group.rank)
+    data = keeping.add_earlier(
+        settings, data.in_memory() if settings.cache_images == "memory" else data, kept
+    )
     _announce(settings, data, model, noteworthy, run)
     about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
     return Inputs(data, model, kept, about)

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.cache.costs import with_cache_costs
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.quantities import parse_seconds
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings
@@ -19,7 +20,6 @@ from elastictrainer.profiler.memory_profile import predicted
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import profile_model
 from elastictrainer.profiler.scaled import for_batch
-from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs import environment
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
@@ -230,7 +230,7 @@ def make_profile(
         batch = batch[0][:fitting], batch[1][:fitting]
     options.update(metrics=(accuracy,), metadata=metadata, undo=undo)
     profile = profile_model(model, objective, batch, optimizer, **options)
-    profile = with_reuse_costs(profile, objective, optimizer, batch)
+    profile = with_cache_costs(profile, objective, optimizer, batch)
     if fitting < examples:
         if fitting > 1 and not undo:
             step = CompiledStep(objective, optimizer, model.trainable_variables, (accuracy,))

@@ -9,6 +9,7 @@ from typing import Any, Dict, Optional, Union
 
 import tensorflow as tf
 
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.reading import Reading
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
@@ -21,13 +22,12 @@ from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_together, require_writable
 from elastictrainer.models.solved_head import hold_columns
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import environment, resident
 from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.steps.losses import training_loss
-from elastictrainer.training import energy, keras_callbacks, workers
+from elastictrainer.training import energy, keras_callbacks
 from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.evaluation import Evaluation
@@ -37,20 +37,16 @@ from elastictrainer.training.metering import EnergyMetering
 from elastictrainer.training.rising_loss import RisingLoss
 from elastictrainer.training.run_record import RunRecord
 from elastictrainer.training.trainer import Trainer
-from elastictrainer.training.workers import Workers
 
 
 def train(
     settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None
 ) -> Dict[str, Any]:
-    """Train into the folder `run`, alone or as one of several processes; returns the summary."""
+    """Train into the folder `run`; returns the summary."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(printed())
-        group = workers.create(settings.strategy)
-        if group:
-            stack.enter_context(group.explaining_lost_peers())
         try:
-            return _train(settings, run, resume, group, extra_time)
+            return _train(settings, run, resume, extra_time)
         except (DamagedImages, UnreadableImages) as error:
             about = run.environment()
             if about and error.files:  # the run can be resumed when they were replaced or deleted
@@ -61,19 +57,21 @@ def train(
 
 
 def _train(
-    settings: TrainSettings, run: RunFolder, resume: bool, group: Optional[Workers], extra_time: Optional[str]
+    settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str]
 ) -> Dict[str, Any]:
     check_together(settings)
     # A resumed run goes on without a cache where the folder is gone.
-    if settings.reuse_dir and settings.reuse != "off" and not resume:
-        require_writable(Path(settings.reuse_dir), f"--reuse-dir {settings.reuse_dir!r}")
+    if settings.activation_cache_dir and settings.activation_cache != "off" and not resume:
+        require_writable(
+            Path(settings.activation_cache_dir), f"--activation-cache-dir {settings.activation_cache_dir!r}"
+        )
     if settings.memory:  # before the process' first tensor
         resident.use_system_allocator()
     users = keras_callbacks.create(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
-    inputs = load_inputs(settings, run, resume, group)
+    inputs = load_inputs(settings, run, resume)
     data, model = inputs.data, inputs.model
-    memory.require_enough(model, settings.batch_size // (group.count if group else 1))
+    memory.require_enough(model, settings.batch_size)
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
     keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
@@ -87,7 +85,7 @@ def _train(
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     solves = head == "solve" and not checkpointing.resumes  # what has trained has its head
     request = None if limit is None else MemoryRequest(limit, scheme, solves)
-    profile = _profile(settings, run, resume, inputs, optimizer, group, scheme.selects, request)
+    profile = _profile(settings, run, resume, inputs, optimizer, scheme.selects, request)
     if limit is None:
         note_shortage(profile)
     sensor, source = energy.find_sensor()
@@ -112,7 +110,6 @@ def _train(
         model,
         head=head,
         profile=profile,
-        workers=group,
         rates=rates,
         deadline=deadline,
         memory=limit,
@@ -134,7 +131,7 @@ def _train(
         )
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
-    if settings.export_formats and not (group and group.rank):
+    if settings.export_formats:
         for path in export_run(run, settings.export_formats, trust=True):  # just written
             print(f"written: {path}")
     summary: Dict[str, Any] = history.elastic
@@ -149,11 +146,11 @@ def _trainer(
         model,
         scheme=settings.scheme,
         probe=data.probe,
-        reuse=ReuseSettings(
-            settings.reuse,
-            settings.reuse_dtype,
-            parse_bytes(settings.reuse_memory) if settings.reuse_memory else None,
-            Path(settings.reuse_dir) if settings.reuse_dir else run.path,
+        activation_cache=CacheSettings(
+            settings.activation_cache,
+            settings.activation_cache_dtype,
+            parse_bytes(settings.activation_cache_memory) if settings.activation_cache_memory else None,
+            Path(settings.activation_cache_dir) if settings.activation_cache_dir else run.path,
             settings.seed,
         ),
         rho=settings.rho,
@@ -205,35 +202,24 @@ def _profile(
     resume: bool,
     inputs: Inputs,
     optimizer: Any,
-    group: Optional[Workers],
     wanted: bool,
     request: Optional[MemoryRequest],
 ) -> Optional[Profile]:
-    """Obtain the profile of one process' work, see `profiling.obtain_profile`; the same for all processes."""
+    """Obtain the profile, see `profiling.obtain_profile`."""
     data, model = inputs.data, inputs.model
-    per_process = dataclasses.replace(
-        settings, batch_size=settings.batch_size // (group.count if group else 1)
-    )
     image_shape = (*data.image_size, model.input_shape[-1])
-    metadata = profiling.profile_metadata(per_process, model, image_shape, len(data.class_names))
+    metadata = profiling.profile_metadata(settings, model, image_shape, len(data.class_names))
 
-    def obtain() -> Optional[Profile]:
-        return profiling.obtain_profile(
-            settings,
-            model,
-            metadata,
-            lambda: next(data.train(0)),
-            optimizer,
-            wanted,
-            run.profile_path if resume and run.profile_path.exists() else None,
-            request,
-        )
-
-    if group is None:
-        return obtain()
-    # One profile for all, or they would select differently.
-    received = group.broadcast(lambda: (found := obtain()) and found.to_json())
-    return Profile.from_json(received) if received else None
+    return profiling.obtain_profile(
+        settings,
+        model,
+        metadata,
+        lambda: next(data.train(0)),
+        optimizer,
+        wanted,
+        run.profile_path if resume and run.profile_path.exists() else None,
+        request,
+    )
 
 
 def _begin(

@@ -189,7 +189,7 @@ class TrainSettings(CommonSettings):
         metavar="SIZE",
     )
     interval: Optional[int] = setting(
-        None, "epochs between two selections; if not given, by time, or 4 with --reuse off", 1
+        None, "epochs between two selections; if not given, by time, or 4 with --activation-cache off", 1
     )
     epochs: int = setting(
         12, "passes over the training images; with --rho, those of full training", 1, group="training"
@@ -214,27 +214,23 @@ class TrainSettings(CommonSettings):
     label_smoothing: float = setting(0.0, "share of each label that is spread over all classes", 0, 0.9)
     class_weights: str = setting("none", "balanced: rare classes count more", names=registry.CLASS_WEIGHTS)
     importance_batches: int = setting(5, "minibatches that a selection is based on", 1, group="speed")
-    reuse: str = setting(
+    activation_cache: str = setting(
         "auto",
         "auto: cache the activations of frozen layers; off: compute them in every step",
-        names=registry.REUSE,
+        names=registry.ACTIVATION_CACHE,
     )
-    reuse_dtype: str = setting("float16", "number format of cached activations", names=registry.REUSE_DTYPE)
-    reuse_memory: Optional[str] = setting(
+    activation_cache_dtype: str = setting(
+        "float16", "number format of cached activations", names=registry.ACTIVATION_CACHE_DTYPE
+    )
+    activation_cache_memory: Optional[str] = setting(
         None,
         "memory of the cache; a larger one goes into a file (2GB, or a quarter of the machine's memory)",
         check=quantities.parse_bytes,
         metavar="SIZE",
     )
-    reuse_dir: Optional[str] = setting(None, "folder of that file (the run folder)", metavar="DIR")
-    strategy: str = setting(
-        "none",
-        "multi-worker: processes that you start with TF_CONFIG share every minibatch",
-        names=registry.STRATEGY,
-        group="several devices",
-    )
-    cache: str = setting(
-        "none", "keep decoded images of a folder or table", names=registry.CACHE, group="data"
+    activation_cache_dir: Optional[str] = setting(None, "folder of that file (the run folder)", metavar="DIR")
+    cache_images: str = setting(
+        "none", "keep decoded images of a folder or table", names=registry.CACHE_IMAGES, group="data"
     )
     skip_damaged: bool = setting(False, "decode every image file first, and leave out unreadable ones")
     checkpoint_minutes: float = setting(10.0, "minutes between checkpoints within an epoch", 0, group="run")

@@ -23,9 +23,6 @@ def check_together(settings: TrainSettings) -> None:
             "--memory selects by what is resident, which differs from run to run; --deterministic wants the "
             "same selections: leave one of them out."
         )
-    for option, value in (("--time", settings.time), ("--memory", settings.memory)):
-        if value and settings.strategy != "none":
-            raise UsageError(f"{option} is for one process: leave it out, or --strategy.")
     if settings.memory and schemes.selects(settings.scheme) is False:
         raise UsageError(
             f"--memory {settings.memory} selects what fits, and {settings.scheme} selects nothing: leave it "

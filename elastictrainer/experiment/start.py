@@ -17,15 +17,13 @@ from elastictrainer.registry import EXPORT_FILES, HF
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
-from elastictrainer.training.cluster import read_cluster
 
 _RUNS = "runs"
 
 
 def start(settings: TrainSettings) -> Dict[str, Any]:
     """Train as `settings` in a folder of their choice or a new one; return its summary."""
-    output = str(Path(settings.output or _new_name(settings)))  # no slash at its end: a suffix may follow
-    run = RunFolder(output + _suffix(settings))
+    run = RunFolder(settings.output or _new_name(settings))
     with run.claimed(settings.overwrite, needed=_inputs_of(settings)):
         return _train(settings, run, resume=False)
 
@@ -60,8 +58,7 @@ def resume(run: RunFolder, trust: bool = False, extra_time: Optional[str] = None
 def last_unfinished() -> RunFolder:
     """Return the unfinished run in `runs/` that was started last; UsageError without one."""
     runs = [RunFolder(config.parent) for config in Path(_RUNS).glob("*/config.yaml")]
-    first = [run for run in runs if not re.search(r"-worker\d+$", run.path.name)]  # it starts the others
-    unfinished = [run for run in first if not run.summary_path.exists()]
+    unfinished = [run for run in runs if not run.summary_path.exists()]
     if not unfinished:
         raise UsageError(f"--resume last: there is no unfinished run in {_RUNS}/.")
     return max(unfinished, key=lambda run: run.config_path.stat().st_mtime)
@@ -94,14 +91,6 @@ def _train(
     from elastictrainer.experiment.run import train
 
     return train(settings, run, resume, extra_time)
-
-
-def _suffix(settings: TrainSettings) -> str:
-    """Return a suffix that makes run folders of several workers differ; empty for the first."""
-    if settings.strategy != "multi-worker":
-        return ""
-    rank = read_cluster().rank
-    return f"-worker{rank}" if rank else ""
 
 
 def _new_name(settings: TrainSettings) -> str:

@@ -176,7 +176,7 @@ class LocalTraining:
                 self.model,
                 scheme=scheme,
                 profile=profile,
-                reuse="off",  # the next round has other weights: nothing is frozen for longer than an epoch
+                activation_cache="off",  # the next round has other weights: no activation outlives an epoch
                 rho=1.0,
                 deterministic=True,  # the profile says how long steps take, not this process' clock
             )

@@ -10,7 +10,10 @@ from elastictrainer.plotting.drawing import label
 from elastictrainer.runs.run_folder import RunFolder
 
 # Settings in which replicates may differ: none of them changes what is trained, but for the seed.
-_IGNORED = "seed output overwrite profile checkpoint_minutes export cache reuse_memory reuse_dir".split()
+_IGNORED = (
+    "seed output overwrite profile checkpoint_minutes export cache_images activation_cache_memory "
+    "activation_cache_dir"
+).split()
 
 
 def replicates(runs: List[RunFolder]) -> Dict[str, List[RunFolder]]:

@@ -6,5 +6,5 @@ capture: run and trace the step. xplane: read the trace, op times. attribution: 
 function_bodies: the same inside called functions. charging: op times to cost groups, the profile.
 calibration: corrected by a few selections, which `interleaved` times. validation: compared with others.
 
-Memory has the same parts: memory_profile, memory_groups, step_memory. reuse_costs are those of the cache.
+Memory has the same parts: memory_profile, memory_groups, step_memory. cache_costs are those of the cache.
 """

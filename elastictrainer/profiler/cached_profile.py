@@ -5,13 +5,13 @@ from typing import Optional
 
 import numpy as np
 
+from elastictrainer.profiler.cache_costs import CacheCosts
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.profile import Mask, Profile
-from elastictrainer.profiler.reuse_costs import ReuseCosts
 
 
 class CachedProfile(Profile):
-    """A profile that has `reuse`, for cached steps: all times and FLOPs of selections are theirs."""
+    """A profile that has `cache`, for cached steps: all times and FLOPs of selections are theirs."""
 
     @cached_property
     def with_cache(self) -> Profile:
@@ -19,9 +19,9 @@ class CachedProfile(Profile):
         return self
 
     @property
-    def _costs(self) -> ReuseCosts:
-        assert self.reuse is not None
-        return self.reuse
+    def _costs(self) -> CacheCosts:
+        assert self.cache is not None
+        return self.cache
 
     @cached_property
     def _unfreeze_cost(self) -> CostGroups:

@@ -68,7 +68,7 @@ def middle(profile: Profile) -> np.ndarray:
     return _only(profile, int(order[len(order) // 2]))
 
 
-def with_calibrated_reuse(
+def with_calibrated_cache(
     profile: Profile,
     plain_ratio: float,
     write_ratio: float,
@@ -83,14 +83,14 @@ def with_calibrated_reuse(
     step, whatever trains).
 
     Args:
-        profile: with its `reuse`, which has the times of writing and reading.
+        profile: with its `cache`, which has the times of writing and reading.
         plain_ratio: measured time of a step of `middle(profile)`, computed as a whole, over the full step's.
         write_ratio: of writing a minibatch to the cache.
         cached_ratio: of a cached step.
         cheapest_cached_ratio: of a cached step of `cheapest(profile)`.
     """
-    assert profile.reuse is not None
-    reuse, full_ms = profile.reuse, profile.full_ms
+    assert profile.cache is not None
+    costs, full_ms = profile.cache, profile.full_ms
     inside, short = middle(profile), cheapest(profile)
     cached = profile.with_cache
     plain_ms, inside_ms = profile.step_time(inside), cached.step_time(inside)
@@ -107,17 +107,17 @@ def with_calibrated_reuse(
 
     # Where reading would take less than nothing, calling the step takes less than calling a full one; what is
     # spared is not slower either.
-    read_ms = reuse.read_ms + missing_ms - slower * short_work_ms
-    most_ms = max(0.0, profile.forward.always - reuse.once.always)
+    read_ms = costs.read_ms + missing_ms - slower * short_work_ms
+    most_ms = max(0.0, profile.forward.always - costs.once.always)
     spared_ms = min(most_ms, max(0.0, -read_ms) / (1 + slower))
-    reuse = dataclasses.replace(
-        reuse,
-        once=reuse.once.joined(CostGroups.from_sets(len(profile), [()], [spared_ms])),
-        write_ms=max(0.0, reuse.write_ms + writing_ms),
+    costs = dataclasses.replace(
+        costs,
+        once=costs.once.joined(CostGroups.from_sets(len(profile), [()], [spared_ms])),
+        write_ms=max(0.0, costs.write_ms + writing_ms),
         read_ms=max(0.0, read_ms),
         slower=slower,
     )
-    return dataclasses.replace(profile, reuse=reuse)
+    return dataclasses.replace(profile, cache=costs)
 
 
 def with_overlap(profile: Profile, overlap: float) -> Profile:

@@ -9,8 +9,8 @@ import numpy as np
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler import storage
+from elastictrainer.profiler.cache_costs import CacheCosts
 from elastictrainer.profiler.cost_groups import Amounts, CostGroups
-from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.runs.files import write_json
 
@@ -41,7 +41,7 @@ class Profile:
         connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be
             trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
-        reuse: the costs of cached activations; None where they were not measured.
+        cache: the costs of cached activations; None where they were not measured.
         memory: the memory of a step; None in a profile without that.
         metadata: model, device, and the share of the time that could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
@@ -58,7 +58,7 @@ class Profile:
     frozen_saving: float = 0.0
     overlap: float = 0.0
     flops: Optional[CostGroups] = None
-    reuse: Optional[ReuseCosts] = None
+    cache: Optional[CacheCosts] = None
     memory: Optional[StepMemory] = None
     metadata: Dict[str, Any] = field(default_factory=dict)
     validation: List[Dict[str, Any]] = field(default_factory=list)
@@ -106,10 +106,10 @@ class Profile:
 
     @cached_property
     def with_cache(self) -> "Profile":
-        """Return the same profile for cached steps, a CachedProfile; as it is without `reuse`."""
+        """Return the same profile for cached steps, a CachedProfile; as it is without `cache`."""
         from elastictrainer.profiler.cached_profile import CachedProfile  # which extends this class
 
-        return CachedProfile(**self._attributes()) if self.reuse else self
+        return CachedProfile(**self._attributes()) if self.cache else self
 
     def _attributes(self) -> Dict[str, Any]:
         return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
@@ -124,8 +124,8 @@ class Profile:
         """Return (N,) ms of forward work that a cached step saves where this tensor is the earliest that
         trains.
         """
-        assert self.reuse is not None
-        once = self.reuse.once
+        assert self.cache is not None
+        once = self.cache.once
         # With tensor d as the earliest that trains, a group is frozen unless its member nearest the output is
         # d or nearer the output: what is left of the sum behind d.
         passed = once.amount_at_first_member(self.order)[self.order].cumsum()
@@ -242,10 +242,10 @@ class Profile:
         return np.where(self.is_earlier(mask), self.reading_ms - self._reading_ms_of(mask), 0.0)
 
     def cache_write_time(self, mask: Mask) -> float:
-        """Predict the ms to compute and cache a minibatch's activations under `mask`; needs `reuse`."""
-        assert self.reuse is not None
+        """Predict the ms to compute and cache a minibatch's activations under `mask`; needs `cache`."""
+        assert self.cache is not None
         earliest = self._earliest(self.as_mask(mask))
-        return float(self.saved_ms[earliest] + self.reuse.cache_write_ms[earliest])
+        return float(self.saved_ms[earliest] + self.cache.cache_write_ms[earliest])
 
     def step_flops(self, mask: Mask) -> Optional[float]:
         """Predict the floating point operations of a step under `mask` (N,) bool; None where the profile has

@@ -26,12 +26,12 @@ def for_batch(profile: Profile, measured: int, batch: int) -> Profile:
     The metadata says so (`measured_examples`).
     """
     factor, times = batch / measured, time_ratio(profile, batch, measured, measured)
-    reuse = profile.reuse and dataclasses.replace(
-        profile.reuse,
-        once=profile.reuse.once.scaled(times),
-        once_flops=profile.reuse.once_flops.scaled(factor),
-        cut_mb=profile.reuse.cut_mb * factor,
-        recompute_ms=profile.reuse.recompute_ms * times,
+    costs = profile.cache and dataclasses.replace(
+        profile.cache,
+        once=profile.cache.once.scaled(times),
+        once_flops=profile.cache.once_flops.scaled(factor),
+        cut_mb=profile.cache.cut_mb * factor,
+        recompute_ms=profile.cache.recompute_ms * times,
     )
     steps = ("predicted_ms", "measured_ms")
     return dataclasses.replace(
@@ -41,7 +41,7 @@ def for_batch(profile: Profile, measured: int, batch: int) -> Profile:
         forward=profile.forward.scaled(times),
         t_update=profile.t_update * times,
         flops=profile.flops and profile.flops.scaled(factor),
-        reuse=reuse,
+        cache=costs,
         memory=profile.memory and profile.memory.for_batch(batch),
         metadata={**profile.metadata, "measured_examples": measured},
         validation=[{**row, **{key: row[key] * times for key in steps}} for row in profile.validation],

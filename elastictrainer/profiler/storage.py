@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, TypeVar, Union
 import numpy as np
 
 from elastictrainer.errors import UsageError, shortened
+from elastictrainer.profiler.cache_costs import CacheCosts
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.reuse_costs import ReuseCosts
 from elastictrainer.profiler.step_memory import StepMemory
 
 FORMAT = "elastictrainer-profile"
@@ -65,7 +65,7 @@ def to_json(profile: Any) -> Dict[str, Any]:
         ],
         "groups": {key: getattr(profile, key).to_json() for key in ("dw", "dy", "forward")},
         "flops": None if profile.flops is None else profile.flops.to_json("flops"),
-        "reuse": profile.reuse and profile.reuse.to_json(),
+        "cache": profile.cache and profile.cache.to_json(),
         "memory": profile.memory and profile.memory.to_json(),
         "validation": profile.validation,
     }
@@ -99,7 +99,7 @@ def fields(value: Any) -> Dict[str, Any]:
         frozen_saving=float(value["frozen_saving"]),
         overlap=float(value.get("overlap", 0.0)),
         flops=CostGroups.from_json(n, value["flops"], "flops") if value.get("flops") else None,
-        reuse=ReuseCosts.from_json(n, value["reuse"]) if value.get("reuse") else None,
+        cache=CacheCosts.from_json(n, value["cache"]) if value.get("cache") else None,
         memory=StepMemory.from_json(n, value["memory"]) if value.get("memory") else None,
         metadata=value["metadata"],
         validation=value["validation"],

@@ -27,7 +27,7 @@ _FILES = {
     "config.yaml": _schema(
         {"scheme": _TEXT},
         {
-            **_each("model dataset weights optimizer reuse", _TEXT),
+            **_each("model dataset weights optimizer activation_cache", _TEXT),
             **_each("rho epochs interval seed keep batch_size image_size", _NULLABLE),
         },
     ),

@@ -95,5 +95,5 @@ def require_reachable(rho: float, profile: Profile, cached: bool) -> None:
     """
     lowest = profile.with_cache.rho_min if cached else profile.rho_min
     if not lowest <= rho <= 1:
-        more = "" if cached else " A lower one needs --reuse auto."
+        more = "" if cached else " A lower one needs --activation-cache auto."
         raise UsageError(f"rho {rho:g} is not achievable on this device. Valid: {lowest:.3f} to 1.{more}")

@@ -76,7 +76,7 @@ def select(
             f"the importance of {profile.names[beyond[0]]} is {importance[beyond[0]]:g}: the loss diverged. "
             "Lower the learning rate, or check the data."
         )
-    if cached and not profile.reuse:
+    if cached and not profile.cache:
         raise UsageError(
             "the profile does not have the costs of cached steps, which `cached` needs: take one that "
             "et-profile or Trainer.fit made."

@@ -108,8 +108,7 @@ class CompiledStep:
 
     def full_graph(self) -> Optional[FullStepGraph]:
         """Return the graph of this full step, which has the others in it; None before `trace`."""
-        # Gradients averaged over processes are averaged together: each needs all of them.
-        if self.loss is None or self.loss.graph is not self.graph or self.objective.mean is not None:
+        if self.loss is None or self.loss.graph is not self.graph:
             return None
         if self._full_graph is None or self._full_graph.graph is not self.graph:
             self._full_graph = FullStepGraph(

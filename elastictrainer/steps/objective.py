@@ -16,7 +16,6 @@ class Objective:
         model: tf.keras.Model,
         loss: Optional[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = None,
         penalty: Optional[Callable[[], tf.Tensor]] = None,
-        mean: Optional[Callable[[list], list]] = None,
     ):
         """
         Args:
@@ -24,12 +23,10 @@ class Objective:
                 `trainable_variables`; where it takes `training`, that is True in training.
             loss: takes labels and outputs, returns a scalar; None where a subclass computes it.
             penalty: a scalar that a scheme adds to the training loss.
-            mean: averages tensors over the processes that train together (an all-reduce); None: one process.
         """
         self.model = model
         self.loss: Any = loss
         self.penalty = penalty
-        self.mean = mean
         parameters = inspect.signature(type(model).__call__).parameters
         self._takes_training = isinstance(model, tf.keras.Model) or "training" in parameters
 
@@ -51,13 +48,7 @@ class Objective:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
             outputs, total = self(x, y, training=True)
-        gradients = tape.gradient(total, watched)
-        if self.mean is not None:
-            connected = [k for k, gradient in enumerate(gradients) if gradient is not None]
-            total, *averaged = self.mean([total, *(gradients[k] for k in connected)])
-            for k, gradient in zip(connected, averaged):
-                gradients[k] = gradient
-        return outputs, total, gradients
+        return outputs, total, tape.gradient(total, watched)
 
 
 def classification_loss(from_logits: bool = True) -> tf.keras.losses.Loss:

@@ -114,10 +114,6 @@ class BestWeights(Evaluating):
         """Continue from a checkpoint; the best weights are those in the file, though an epoch may repeat."""
         self._last = Validated(**state) if state else None
         self._best = read(self._run.best_path)
-        workers = self.run_state.workers
-        if workers:  # all must end after the same epoch
-            best = workers.broadcast(lambda: asdict(self._best) if self._best else None)
-            self._best = Validated(**best) if best else None
         if self._best is None and state is not None:
             LOG.info(
                 f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on"
@@ -152,17 +148,12 @@ class BestWeights(Evaluating):
 
     @contextlib.contextmanager
     def _best_in_model(self) -> Iterator[None]:
-        """Put the best weights into the model in this block; the first process' where there are several."""
-        model, workers = self.run_state.model, self.run_state.workers
+        """Put the best weights into the model in this block."""
+        model = self.run_state.model
         assert self._best is not None
         optimizer = optimizers.variables_of(model.optimizer)  # the file has it, too
         with preserve_variables([*model.variables, *optimizer, *random_states(model)]):
-            if not workers or workers.rank == 0:
-                load_weights(model, self._run.best_path)
-            if workers:
-                workers.broadcast_variables(model.variables)
-                if read(self._run.best_path) != self._best:  # it was killed before it wrote them
-                    self._save(self._best)
+            load_weights(model, self._run.best_path)
             yield
 
 

@@ -1,17 +1,16 @@
 """The activation cache in a run: a pass over the images writes it, the steps of the interval read it."""
 
-import contextlib
-from typing import Iterable, Iterator, Optional
+from typing import Iterable, Optional
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from elastictrainer.cache.activation_cache import ActivationCache
+from elastictrainer.cache.cache_storage import CacheError
+from elastictrainer.cache.forward_pass import ForwardPass
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import RunError
-from elastictrainer.reuse.activation_cache import ActivationCache
-from elastictrainer.reuse.cache_storage import CacheError
-from elastictrainer.reuse.forward_pass import ForwardPass
-from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_objective import Minibatch
@@ -21,7 +20,6 @@ from elastictrainer.training.feed import Feed
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, TRACING
-from elastictrainer.training.workers import Workers
 
 
 class CachedStepRunner:
@@ -31,7 +29,7 @@ class CachedStepRunner:
         unread: whether the next step is the first one of its cache, which runs a new graph.
     """
 
-    def __init__(self, run_state: RunState, feed: Feed, steps: CompiledSteps, settings: ReuseSettings):
+    def __init__(self, run_state: RunState, feed: Feed, steps: CompiledSteps, settings: CacheSettings):
         """
         Args:
             run_state: of the run.
@@ -57,14 +55,13 @@ class CachedStepRunner:
             head: takes the features of the pass, where the model's graph shows them.
 
         Raises:
-            CacheError: why they cannot be cached; in all processes alike.
+            CacheError: why they cannot be cached.
         """
         state, progress = self._state, self._state.progress
-        with all_or_none(state.workers):
-            with state.watch.lap(TRACING):
-                cache = self._make(mask, head)
-            with state.watch.lap(CACHE_WRITE):
-                self._fill(cache, self._feed.one_pass(state.steps_per_epoch), head)
+        with state.watch.lap(TRACING):
+            cache = self._make(mask, head)
+        with state.watch.lap(CACHE_WRITE):
+            self._fill(cache, self._feed.one_pass(state.steps_per_epoch), head)
         state.cache_origin = {
             "epoch": progress.epoch,
             "count": len(cache.storage.ends),
@@ -124,7 +121,7 @@ class CachedStepRunner:
             return
         LOG.info("writing the cache again")
         # An uninterrupted run has no such work: no lap of training counts it.
-        with state.watch.lap(CALIBRATION), all_or_none(state.workers):
+        with state.watch.lap(CALIBRATION):
             cache = self._make(mask)
             # It draws what the interrupted run drew; the run goes on with its checkpoint's states.
             with preserve_variables(cache.random_states):
@@ -159,19 +156,3 @@ class CachedStepRunner:
             features = cache.write(minibatch)
             if head is not None and features is not None:
                 head.add(features, minibatch)
-
-
-@contextlib.contextmanager
-def all_or_none(workers: Optional[Workers]) -> Iterator[None]:
-    """Raise CacheError after the block in all processes, where it does in any."""
-    failure: Optional[Exception] = None
-    try:
-        yield
-    except CacheError as error:
-        failure = error
-    if workers is not None:
-        failed = workers.gather([failure is not None])[:, 0]
-        if failed.any():
-            failure = failure or CacheError(f"process {int(failed.argmax())} cannot")
-    if failure is not None:
-        raise failure

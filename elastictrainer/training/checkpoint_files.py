@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional
 
 import tensorflow as tf
 
@@ -68,81 +68,37 @@ class CheckpointFiles:
         for old in self.saved()[_KEEP:]:
             shutil.rmtree(old)
 
-    def restore(self, agree: Optional[Callable[[int], int]] = None) -> Optional[Dict[str, Any]]:
-        """Put the newest whole checkpoint's values into the variables.
-
-        Args:
-            agree: for processes that train together, which go on from the newest step that all of them have:
-                from this process' newest (0 without any, -1 where all are damaged) to that. None: this one
-                is alone.
+    def restore(self) -> Optional[Dict[str, Any]]:
+        """Put the newest whole checkpoint's values into the variables; damaged ones are set aside.
 
         Returns:
-            The state saved with it. None where there is none, or where it is the first one here and another
-            process has none: the variables are as they were.
+            The state saved with it; None where there is no checkpoint.
 
         Raises:
-            RunError: there are checkpoints, and all are damaged; or not the one agreed upon.
+            RunError: there are checkpoints, and all are damaged.
         """
         remove_unfinished(self.folder)
-        beginning = [variable.numpy() for variable in self._variables] if agree else []
-        passed_over: List[Path] = []  # whole ones, newer than that of another process
-        damaged: List[Path] = []
-        # Every process takes part in `agree`, whatever it found: one that raised before it would leave the
-        # others waiting.
-        newest = self._read_newest(passed_over, damaged)
-        step = newest[0] if newest else -1 if damaged else 0
-        agreed = agree(step) if agree else step
-        if step < 0:
-            raise RunError(
-                f"no checkpoint in {self.folder} can be read. Start a new run, with another --output."
-            )
-        if step and agreed == 0 and len(self.saved()) == 1:
-            # Another process was stopped before it had written its first.
-            for variable, value in zip(self._variables, beginning):
-                variable.assign(value)
-            shutil.rmtree(self._path(step))
-            return None
-        # This process was ahead of another one when both were stopped: go back to the common step.
-        while newest and newest[0] > agreed:
-            passed_over.append(self._path(newest[0]))
-            newest = self._read_newest(passed_over, damaged)
-        if (newest[0] if newest else 0) != agreed or step and not newest:
-            why = {
-                0: "another process has no checkpoint",
-                -1: "another process has damaged checkpoints only",
-            }.get(agreed, f"it has no checkpoint of step {agreed}, from which the other processes go on")
-            raise RunError(f"cannot go on from {self.folder}: {why}. Start a new run, with another --output.")
-        # Kept, they would be the newest again at the next resumption.
-        for path in passed_over:
-            shutil.rmtree(path)
-        for path in damaged:
-            aside = set_aside(path)
-            LOG.info(f"what is left of {path.name} is kept as {aside}")
-        return newest[1] if newest else None
-
-    def _read_newest(
-        self, passed_over: List[Path], damaged: List[Path]
-    ) -> Optional[Tuple[int, Dict[str, Any]]]:
-        """Read the newest checkpoint that is neither `passed_over` nor `damaged`, which those found so join.
-
-        Returns:
-            Its step and state; None where there is none.
-        """
-        for path in self.saved():
-            if path in passed_over or path in damaged:
-                continue
+        saved = self.saved()
+        for number, path in enumerate(saved):
             try:
                 with without_wildcards(path) as readable:
                     self._read(str(readable / _VARIABLES))
-                for variable in self._variables:  # slots of frozen tensors
-                    share_zeros(variable)
-                return int(path.name.split("-")[1]), loads(self._state.numpy())
+                state: Dict[str, Any] = loads(self._state.numpy())
             except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
                 reason = (str(error).splitlines() or [""])[0]
                 LOG.info(
                     f"the checkpoint {path} is damaged and passed over ({type(error).__name__}: {reason})"
                 )
-                damaged.append(path)
+                continue
+            for variable in self._variables:  # slots of frozen tensors
+                share_zeros(variable)
+            for damaged in saved[:number]:
+                LOG.info(f"what is left of {damaged.name} is kept as {set_aside(damaged)}")
+            return state
+        if saved:
+            raise RunError(
+                f"no checkpoint in {self.folder} can be read. Start a new run, with another --output."
+            )
         return None
 
     def _read(self, prefix: str) -> None:

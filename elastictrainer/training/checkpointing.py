@@ -22,8 +22,6 @@ from elastictrainer.training.interruption import Interruption
 from elastictrainer.training.progress import Progress
 from elastictrainer.training.stopwatch import CHECKPOINT
 
-_STEPS_BETWEEN_AGREEMENTS = 5  # of processes that train together: an exchange takes milliseconds
-
 
 class Checkpointing(TrainerCallback):
     """Writes a run's checkpoints, and lets it go on from the newest one.
@@ -74,15 +72,11 @@ class Checkpointing(TrainerCallback):
         return self._interruption
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Stop or save if it is time to, among processes that train together after the same step."""
+        """Stop or save if it is time to."""
         state = self.run_state
         if not math.isfinite(state.loss):
             raise state.diverged(f"the loss is {state.loss}")
         stop, save = self._interruption.asked, time.monotonic() - self._saved_at > 60 * self._minutes
-        if state.workers:
-            if state.progress.step % _STEPS_BETWEEN_AGREEMENTS:
-                return
-            stop, save = state.workers.gather([stop, save]).any(axis=0)
         if stop:
             self._stop()
         if save:
@@ -93,8 +87,8 @@ class Checkpointing(TrainerCallback):
         self.save()
 
     def stop_if_asked(self) -> None:
-        """Save and raise Interrupted if a signal has come; not among processes that train together."""
-        if self._interruption.asked and not self.run_state.workers:
+        """Save and raise Interrupted if a signal has come."""
+        if self._interruption.asked:
             self._stop()
 
     def save(self) -> None:
@@ -129,9 +123,8 @@ class Checkpointing(TrainerCallback):
         Raises:
             RunError: there are checkpoints, and all are damaged, or of an earlier version.
         """
-        state, workers = self.run_state, self.run_state.workers
-        agree = (lambda step: int(workers.gather([step]).min())) if workers else None
-        saved = self._checkpoints.restore(agree)
+        state = self.run_state
+        saved = self._checkpoints.restore()
         if saved is not None and "cache_origin" not in saved:
             raise RunError(
                 f"{self._run.path} is of another version of the program, and cannot be resumed. Start a new "

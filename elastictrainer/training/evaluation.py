@@ -15,7 +15,6 @@ from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.stopwatch import VALIDATION
-from elastictrainer.training.workers import Workers
 
 _SHARE = 0.1  # of a run by the clock, for evaluations that nobody asked for: its epochs may be short
 
@@ -47,13 +46,10 @@ class Evaluator:
     def __init__(
         self,
         model: tf.keras.Model,
-        workers: Optional[Workers] = None,
         clock: Callable[[], float] = time.perf_counter,
     ):
-        """`workers` evaluate together, each its part of the data; None: this process is alone."""
         self._clock = clock
         self._objective = Objective(model, _cross_entropy)
-        self._workers = workers
         self.image_s = 0.0
         self._function = tf.function(self._minibatch, reduce_retracing=True)
 
@@ -77,8 +73,6 @@ class Evaluator:
             took.append((count, self._clock() - began))
             began = self._clock()
         self.image_s = self._usual_s(took)
-        if self._workers:
-            sums = self._workers.gather(sums.ravel().tolist()).sum(axis=0).reshape(2, 3)
         (_, new, new_count), (_, old, old_count) = sums.tolist()
         both = old_count and new_count
         old_and_new = {"accuracy_old": old / old_count, "accuracy_new": new / new_count} if both else {}
@@ -120,7 +114,7 @@ class Evaluating(TrainerCallback):
 
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
-        return Evaluator(self.run_state.model, self.run_state.workers)
+        return Evaluator(self.run_state.model)
 
     @property
     def image_s(self) -> float:

@@ -101,10 +101,6 @@ class HeadPass:
         """Solve, and set the layer's weights; returns the number of images and their mean loss."""
         features = np.concatenate(self._features)
         targets, weights = np.concatenate(self._targets), np.concatenate(self._weights)
-        workers = self._state.workers
-        if workers:
-            features, targets = workers.gather_rows(features), workers.gather_rows(targets)
-            weights = workers.gather_rows(weights[:, None])[:, 0]
         if self._smoothing:
             targets = targets * (1 - self._smoothing) + self._smoothing / targets.shape[1]
         counted = None if (weights == 1).all() else weights
@@ -112,8 +108,6 @@ class HeadPass:
         held = self.head.held_columns()
         kernel, bias, loss = solve(features, targets, counted, bool(layer.use_bias), held)
         self.head.assign(kernel, bias)
-        if workers:
-            workers.broadcast_variables(layer.weights)
         return len(features), loss
 
     def _as_targets(self, labels: NDArray[Any]) -> NDArray[np.float32]:

@@ -4,7 +4,7 @@ from typing import Optional
 
 import numpy as np
 
-from elastictrainer.reuse.cache_storage import CacheError
+from elastictrainer.cache.cache_storage import CacheError
 from elastictrainer.runs.log import LOG
 from elastictrainer.training import stopwatch
 from elastictrainer.training.cached_steps import CachedStepRunner
@@ -116,8 +116,8 @@ class Intervals:
                 left_s -= self._head.solving_s + (state.deadline.check_s if state.deadline else 0.0)
         # Caching a minibatch takes a forward pass, and writing the cut of the middle tensor.
         cache_write_ms = float(profile.forward.amount.sum())
-        if profile.reuse is not None:
-            cache_write_ms += float(np.median(profile.reuse.cache_write_ms))
+        if profile.cache is not None:
+            cache_write_ms += float(np.median(profile.cache.cache_write_ms))
         cache_write_s = plan.steps_per_epoch * full_s * cache_write_ms / profile.full_ms
         return (left_s - cache_write_s) / steps / full_s
 

@@ -8,12 +8,12 @@ from typing import Any, Callable, Iterable, Iterator, Optional
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.scaled import time_ratio
 from elastictrainer.profiler.step_memory import StepMemory
-from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.schemes import Scheme
@@ -40,18 +40,18 @@ class MemoryLimit:
         profile: with the memory of steps in this process.
         cache_bytes: for cached activations in memory.
         step_bytes: bytes that the process may have resident in steps that select.
-        reuse: settings of the cache, which goes into a file beyond its share of the memory.
+        cache: settings of the cache, which goes into a file beyond its share of the memory.
         examples: of a minibatch that full steps are timed and tensors are scored on; 0: not one fits.
         scale: time of a full step over that of one on `examples` examples.
     """
 
-    def __init__(self, limit: float, profile: Profile, model: Any, optimizer: Any, reuse: ReuseSettings):
+    def __init__(self, limit: float, profile: Profile, model: Any, optimizer: Any, cache: CacheSettings):
         """
         Args:
             limit: bytes.
             profile: the model's profile.
             model, optimizer: of the run, built.
-            reuse: settings of the cache.
+            cache: settings of the cache.
 
         Raises:
             UsageError: the profile does not say what a step takes.
@@ -78,7 +78,7 @@ class MemoryLimit:
         self.scale = time_ratio(profile, memory.batch, self.examples, memory.batch) if self.examples else 1.0
         self.cache_bytes = int(_CACHED * max(0.0, most - self._needs.layers))
         self.step_bytes = most - around_steps(memory) - self.cache_bytes
-        self.reuse = dataclasses.replace(reuse, memory=min(reuse.kept_bytes, self.cache_bytes))
+        self.cache = dataclasses.replace(cache, memory=min(cache.kept_bytes, self.cache_bytes))
 
     def scheme(self, wanted: Scheme, solves: bool) -> Scheme:
         """Return the scheme that there is room for, see `Needs.scheme`."""
@@ -92,7 +92,7 @@ class MemoryLimit:
     @property
     def weights_folder(self) -> Optional[Path]:
         """Return where to keep the weights while tensors are scored; None: in memory."""
-        return Path(self.reuse.folder or tempfile.gettempdir()) if self._must_undo else None
+        return Path(self.cache.folder or tempfile.gettempdir()) if self._must_undo else None
 
     def shortened(self, minibatches: Callable[[int], Iterable[Any]]) -> Callable[[int], Iterator[Any]]:
         """Shorten each of `minibatches` to so few examples that a full step fits."""

@@ -4,9 +4,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Optional, Tuple
 
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.plan import PLAIN_INTERVAL, Plan, make_plan, require_reachable
@@ -42,7 +42,7 @@ class TrainerRequest:
     Attributes:
         scheme, selection: choose the tensors to train.
         profile: the model's profile; None: it is made where the scheme selects.
-        reuse: settings of the activation cache.
+        cache: settings of the activation cache.
         head: "solve" or "keep"; see Trainer.
         owns_profile: whether `profile` was made by an earlier call, and is made again for another model.
         memory: bytes that the process may have resident; None: any.
@@ -52,7 +52,7 @@ class TrainerRequest:
     scheme: Scheme
     selection: SelectionSettings
     profile: Optional[Profile]
-    reuse: ReuseSettings
+    cache: CacheSettings
     head: str
     owns_profile: bool
     memory: Optional[float] = None
@@ -107,7 +107,7 @@ def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: FitCa
     if state.rho is not None and profile is not None:
         require_reachable(state.rho, profile, cached)
     limit = _memory_limit(state, request, profile)
-    profile, reuse = (profile, request.reuse) if limit is None else (limit.profile, limit.reuse)
+    profile, cache = (profile, request.cache) if limit is None else (limit.profile, limit.cache)
     by_clock = _by_clock(state, request, cached)
     plan = _plan(state, request, profile, cached, by_clock)
     earlier = carried.policy if short and carried.policy and _still_holds(state, carried) else None
@@ -135,7 +135,7 @@ def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: FitCa
     state.budget = Budget(steps=None if by_clock else state.epochs * state.steps_per_epoch)
     state.head_alone = not scheme.trains
     state.rates = _rates(state, plan, scheme.selects and by_clock and cached)
-    cached_steps = CachedStepRunner(state, feed, graphs.steps, reuse)
+    cached_steps = CachedStepRunner(state, feed, graphs.steps, cache)
     return Prepared(
         graphs=graphs,
         source=StepSource(state, feed, cached_steps, graphs.steps),
@@ -165,7 +165,7 @@ def _is_cached(
     state: RunState, request: TrainerRequest, profile: Optional[Profile], spec: Any, short: bool
 ) -> bool:
     """Return whether activations are cached; logs why they cannot be. `short`: a run of one epoch."""
-    if request.reuse.mode == "off" or (short and request.scheme.selects):
+    if request.cache.mode == "off" or (short and request.scheme.selects):
         return False
     why = why_uncacheable(state, profile, spec, request.selection.deterministic)
     if why:
@@ -178,7 +178,7 @@ def _memory_limit(
 ) -> Optional[MemoryLimit]:
     if request.memory is None or profile is None:
         return None
-    limit = MemoryLimit(request.memory, profile, state.model, state.model.optimizer, request.reuse)
+    limit = MemoryLimit(request.memory, profile, state.model, state.model.optimizer, request.cache)
     for line in limit.lines():
         LOG.info(line)
     return limit
@@ -186,7 +186,7 @@ def _memory_limit(
 
 def _by_clock(state: RunState, request: TrainerRequest, cached: bool) -> bool:
     """Return whether the clock is to end the run."""
-    steered = request.scheme.selects and not request.selection.deterministic and not state.workers
+    steered = request.scheme.selects and not request.selection.deterministic
     return state.deadline is not None or (steered and cached)
 
 
@@ -228,7 +228,7 @@ def _new_graphs(state: RunState, scheme: Scheme, minibatch: Minibatch, spec: Any
     make_variables(model, *minibatch)
     require_trainable(model)
     optimizers.build(model.optimizer, model.trainable_variables)
-    return make_graphs(model, scheme, spec, state.workers.mean if state.workers else None)
+    return make_graphs(model, scheme, spec)
 
 
 def _head_pass(state: RunState, feed: Feed) -> HeadPass:

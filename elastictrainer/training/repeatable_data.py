@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Set, Tuple
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.steps.keras_compat.fitting import most_steps_per_epoch
 
 # Steps of a tf.data pipeline, by their classes' names without "Dataset".
@@ -31,25 +31,25 @@ _STEADY = {
     *("TextLineDataset", "TFRecordDataset", "TFRecordDatasetV2"),
     *("FixedLengthRecordDataset", "FixedLengthRecordDatasetV2"),
 }
-_WORD = 'If every epoch has the same examples, pass reuse="always" to Trainer.'
+_WORD = 'If every epoch has the same examples, pass activation_cache="always" to Trainer.'
 
 
-def effective_reuse(reuse: ReuseSettings, given: Dict[str, Any]) -> Tuple[ReuseSettings, str]:
+def effective_cache(cache: CacheSettings, given: Dict[str, Any]) -> Tuple[CacheSettings, str]:
     """Return how the data of a run is cached, and the reason where it is not; else an empty string.
 
     Args:
-        reuse: as the user asked.
+        cache: as the user asked.
         given: the arguments of `fit`, by name.
     """
-    if reuse.mode == "off":
-        return reuse, ""
-    reason = _why_not(reuse, given)
+    if cache.mode == "off":
+        return cache, ""
+    reason = _why_not(cache, given)
     if reason:
-        return dataclasses.replace(reuse, mode="off"), reason
-    return reuse if _is_mixed(given) else dataclasses.replace(reuse, seed=None), ""
+        return dataclasses.replace(cache, mode="off"), reason
+    return cache if _is_mixed(given) else dataclasses.replace(cache, seed=None), ""
 
 
-def _why_not(reuse: ReuseSettings, given: Dict[str, Any]) -> str:
+def _why_not(cache: CacheSettings, given: Dict[str, Any]) -> str:
     data, steps, most = given.get("x"), given.get("steps_per_epoch"), most_steps_per_epoch()
     if most:
         return f"Keras ends every epoch after {most} steps (max_steps_per_epoch)."
@@ -62,7 +62,7 @@ def _why_not(reuse: ReuseSettings, given: Dict[str, Any]) -> str:
         if steps not in (None, count):
             return f"steps_per_epoch={steps} is not all {count} minibatches."
         reason, _ = _redrawn(data)
-        return f"{reason} {_WORD}" if reason and reuse.mode != "always" else ""
+        return f"{reason} {_WORD}" if reason and cache.mode != "always" else ""
     if is_read_once(data):
         return "a generator does not start again in every epoch."
     parts = tf.nest.flatten([data, given.get("y"), given.get("sample_weight")])

@@ -4,9 +4,9 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+from elastictrainer.cache import costs
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import profile_model
-from elastictrainer.reuse.costs import with_reuse_costs
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_objective import Minibatch
@@ -42,8 +42,8 @@ def why_uncacheable(state: RunState, profile: Optional[Profile], spec: Any, dete
     parts = [part for part in tf.nest.flatten(spec) if part is not None]
     if not all(isinstance(part, tf.TensorSpec) for part in parts):
         return "the data has ragged or sparse parts"
-    measured_here = profile is not None and profile.reuse is None
-    if measured_here and (state.workers or deterministic):  # each would measure something else
+    measured_here = profile is not None and profile.cache is None
+    if measured_here and deterministic:
         return "the profile does not have the costs of a cache (et-profile measures them)"
     return ""
 
@@ -52,7 +52,7 @@ def with_cache_costs(
     state: RunState, profile: Optional[Profile], steps: CompiledSteps, minibatch: Minibatch
 ) -> Optional[Profile]:
     """Return a profile with the costs of a cache, which are measured on `minibatch` where it lacks them."""
-    if profile is None or profile.reuse is not None:
+    if profile is None or profile.cache is not None:
         return profile
     with state.watch.lap(CALIBRATION):
-        return with_reuse_costs(profile, steps.objective, state.model.optimizer, minibatch)
+        return costs.with_cache_costs(profile, steps.objective, state.model.optimizer, minibatch)

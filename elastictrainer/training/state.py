@@ -16,7 +16,6 @@ from elastictrainer.training import stopwatch
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.progress import Progress, typical_ms
 from elastictrainer.training.stopwatch import CALIBRATION, Stopwatch
-from elastictrainer.training.workers import Workers
 
 _MOST_OF_BUDGET = 0.5  # that is left, for a pass over the images: the rest is for training on its result
 
@@ -31,7 +30,6 @@ class RunState:
         rho: requested; None where the scheme does not select, or a deadline ends a run with a cache.
         epochs: of the whole run; of a run by the clock, those of the full training whose time rho refers to.
         steps_per_epoch: minibatches in an epoch.
-        workers: the processes that train together; None: this one is alone.
         rates: the learning rate over the run; None: the optimizer has its own.
         budget: of the run.
         deadline: the time that the whole process may take; None: the run has a budget of training time.
@@ -50,7 +48,6 @@ class RunState:
     scheme: str
     rho: Optional[float]
     epochs: int
-    workers: Optional[Workers] = None
     steps_per_epoch: int = 0
     rates: Optional[RateSchedule] = None
     budget: Budget = field(default_factory=Budget)

@@ -8,10 +8,10 @@ from typing import Any, Callable, Dict, List, Optional, Union
 
 import tensorflow as tf
 
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.registry import HEAD
-from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs.log import LOG, printed
 from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import require_reachable
@@ -31,7 +31,6 @@ from elastictrainer.training.prepared import TrainerRequest, prepare
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import BUILDING, Stopwatch
 from elastictrainer.training.summary import summary_of
-from elastictrainer.training.workers import StopTogether, Workers
 
 
 class Trainer:
@@ -56,8 +55,7 @@ class Trainer:
         scheme: Union[str, schemes.Scheme] = "elastic",
         profile: Optional[Profile] = None,
         probe: Optional[Probe] = None,
-        workers: Optional[Workers] = None,
-        reuse: Union[str, ReuseSettings] = "auto",
+        activation_cache: Union[str, CacheSettings] = "auto",
         head: str = "keep",
         rates: Optional[RateSchedule] = None,
         deadline: Optional[Deadline] = None,
@@ -76,12 +74,10 @@ class Trainer:
                 made at the first minibatch, which takes a minute or more (a tenth of a short run at most).
             probe: from the number of an interval to the minibatches that tensors are scored on and full steps
                 timed with; None: the first ones of the data.
-            workers: the processes that train together; the data is then this one's share of every minibatch,
-                and the number of steps is fixed at the start, as with `deterministic`.
-            reuse: "auto": at the start of an interval a pass over the data caches the activations of frozen
-                layers, and the steps read them, where the data is known to give the same examples in every
-                epoch. "always": you know that a tf.data.Dataset does. "off": they are computed in every step,
-                as in the paper. A ReuseSettings says where and how it is stored.
+            activation_cache: "auto": at the start of an interval a pass over the data caches the activations
+                of frozen layers, and the steps read them, where the data is known to give the same examples in
+                every epoch. "always": you know that a tf.data.Dataset does. "off": they are computed in every
+                step, as in the paper. A CacheSettings says where and how it is stored.
             head: "solve": before the first step the last layer gets the weights of a classifier solved on the
                 features of the untrained network; it must be a linear Dense layer, and the loss a
                 cross-entropy from logits. "keep": it stays as it is.
@@ -112,8 +108,6 @@ class Trainer:
         self.profile = profile
         self._owns_profile = profile is None  # `fit` makes the profile
         self.selection = SelectionSettings(rho, interval, importance_batches, deterministic)
-        if workers is not None and deadline is not None:
-            raise UsageError("a deadline is for one process: several end by their steps.")
         if memory is not None and not self.scheme.selects:
             raise UsageError(
                 f"memory: the scheme {self.scheme_name} selects nothing, so nothing can be left out."
@@ -125,8 +119,10 @@ class Trainer:
             raise UsageError(f"the scheme {self.scheme_name} solves the head: it takes head='solve'.")
         self.head, self.rates, self.deadline = head, rates, deadline
         self._memory = memory
-        self.reuse = ReuseSettings(reuse) if isinstance(reuse, str) else reuse
-        self._probe, self._workers, self._clock = probe, workers, clock
+        self.activation_cache = (
+            CacheSettings(activation_cache) if isinstance(activation_cache, str) else activation_cache
+        )
+        self._probe, self._clock = probe, clock
         self._carried = FitCarryover()  # from one call of `fit` to the next
         if model.built:
             self._check_model()
@@ -138,7 +134,7 @@ class Trainer:
             return
         check_tensors(self.profile, len(self.model.trainable_variables))
         if self.scheme.selects and self.deadline is None:
-            require_reachable(self.selection.rho, self.profile, self.reuse.mode != "off")
+            require_reachable(self.selection.rho, self.profile, self.activation_cache.mode != "off")
 
     def compile(self, *arguments: Any, **options: Any) -> None:
         """Compile as `Model.compile` does, without XLA unless asked for; a compiled model need not be
@@ -185,18 +181,17 @@ class Trainer:
         if any(saver.resume for saver in savers) and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         given = validation_split_off(given)
-        reuse, reason = repeatable_data.effective_reuse(self.reuse, given)
+        cache, reason = repeatable_data.effective_cache(self.activation_cache, given)
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
-        rho = self.selection.rho if selects and (self.deadline is None or reuse.mode == "off") else None
+        rho = self.selection.rho if selects and (self.deadline is None or cache.mode == "off") else None
         first_epoch = given.get("initial_epoch", 0)
-        reads_more = reuse.mode != "off" or self.head == "solve"
+        reads_more = cache.mode != "off" or self.head == "solve"
         data = run_data(self.model, given, reads_more and not repeatable_data.is_read_once(given["x"]))
         state = RunState(
             self.model,
             self.scheme_name,
             rho,
             epochs - first_epoch,
-            self._workers,
             data.steps,
             self.rates,
             deadline=self.deadline,
@@ -216,7 +211,7 @@ class Trainer:
                 self.scheme,
                 self.selection,
                 self.profile,
-                reuse,
+                cache,
                 self.head,
                 self._owns_profile,
                 self._memory,
@@ -231,8 +226,7 @@ class Trainer:
                     saver.restore_run()
             # What other callbacks have done after a step is saved with it.
             others = [callback for callback in callbacks if callback not in savers]
-            together = [StopTogether(self._workers)] if self._workers else []
-            loop = Loop(state, feed, prepared, given, [*others, *together, *savers])
+            loop = Loop(state, feed, prepared, given, [*others, *savers])
             history = loop.run()
             if not selects and not self._carried.timed_full_ms:
                 prepared.budgeting.time_full_steps(again=True)  # the machine may have changed since the start

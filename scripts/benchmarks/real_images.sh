@@ -2,7 +2,7 @@
 # Elastic training against its rivals on the same images and weights, one run after the other.
 #     IMAGES=path/to/folder WEIGHTS=path/to/weights.h5 bash scripts/benchmarks/real_images.sh
 # For each of SEEDS ("0 1 2"): full training of EPOCHS (12) and of the fewer epochs in SHORT ("6 3"), whose schedule ends at zero as well;
-# SCHEMES ("elastic freeze-below") at each of RHOS ("0.5 0.25 0.135 0.1"); elastic at the first of them without reuse, traditional-tl with it.
+# SCHEMES ("elastic freeze-below") at each of RHOS ("0.5 0.25 0.135 0.1"); elastic at the first of them without cache, traditional-tl with it.
 # Without WEIGHTS they are downloaded. MODEL (mobilenetv2) and OUTPUT (benchmark-output/real-images) may be set; further et-train options may follow. ONLY, a
 # pattern such as "*elastic*", trains only runs of such names. CSV, a file (OUTPUT/runs.csv), gets a row for each run beside those it has.
 # Finished runs are kept and interrupted ones gone on with.
@@ -38,7 +38,7 @@ for seed in "${seeds[@]}"; do
             train "seed$seed/${scheme#*:}-$rho" --seed "$seed" --rho "$rho" --epochs "$epochs" --scheme "$scheme"
         done
     done
-    [ ${#rhos[@]} -eq 0 ] || train "seed$seed/elastic-${rhos[0]}-without" --seed "$seed" --rho "${rhos[0]}" --epochs "$epochs" --reuse off
+    [ ${#rhos[@]} -eq 0 ] || train "seed$seed/elastic-${rhos[0]}-without" --seed "$seed" --rho "${rhos[0]}" --epochs "$epochs" --activation-cache off
     train "seed$seed/traditional-tl" --seed "$seed" --scheme traditional-tl --epochs "$epochs"
 done
 et-plot tradeoff "${runs[@]}" --output "$output/tradeoff.png" --csv "$output/tradeoff.csv"

@@ -51,15 +51,15 @@ class Measured:
     def __init__(self, name, options, cached):
         import tensorflow as tf
 
-        from elastictrainer.reuse.costs import with_reuse_costs
+        from elastictrainer.cache.costs import with_cache_costs
         from elastictrainer.selection.importance import ImportanceEvaluator
 
         made = self._made = bench.prepare(name, options)
         self._options, self._cached, self._batches = options, cached, made.minibatches()
         x, y = self._minibatch = next(self._batches)
         self._profile = made.profile
-        if cached and self._profile.reuse is None:
-            self._profile = with_reuse_costs(self._profile, made.objective, made.optimizer, (x, y))
+        if cached and self._profile.cache is None:
+            self._profile = with_cache_costs(self._profile, made.objective, made.optimizer, (x, y))
         self._spec = tf.TensorSpec((None, *x.shape[1:]), x.dtype), tf.TensorSpec((None,), y.dtype)
         made.steps.clear()
         full = made.steps.get(np.ones(len(self._profile), bool))
@@ -89,9 +89,9 @@ class Measured:
         seconds["first runs"] += first(lambda: float(step(*next(self._batches))))
 
     def _with_cache(self, mask, seconds):
-        from elastictrainer.reuse.activation_cache import ActivationCache
-        from elastictrainer.reuse.forward_pass import ForwardPass
-        from elastictrainer.reuse.settings import ReuseSettings
+        from elastictrainer.cache.activation_cache import ActivationCache
+        from elastictrainer.cache.forward_pass import ForwardPass
+        from elastictrainer.cache.settings import CacheSettings
 
         made = self._made
         if self._forward is None:
@@ -105,7 +105,7 @@ class Measured:
                 self._minibatch,
                 self._spec,
                 RUNS * len(self._minibatch[0]),
-                ReuseSettings(),
+                CacheSettings(),
                 self._forward,
                 self._profile,
             )

@@ -29,7 +29,7 @@ from elastictrainer.plotting.styles import of_scheme
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
-_NAME = re.compile(r"([A-Za-z:_-]+?)(?:-([0-9.]+))?(-without)?")  # scheme, rho or epochs, without reuse
+_NAME = re.compile(r"([A-Za-z:_-]+?)(?:-([0-9.]+))?(-without)?")  # scheme, rho or epochs, without cache
 _DRAWN = {"ByLayer": "layers", "Random": "random"}  # names of the study's schemes on the pages
 # By the column here: the key in the summary, or below, and what it is multiplied by.
 _COLUMNS = {
@@ -109,7 +109,7 @@ def draw(runs, path, title):
             marker=style.marker,
             fillstyle="none" if without else "full",
             capsize=3,
-            label=f"{_DRAWN.get(scheme, scheme)}{' --reuse off' if without else ''} "
+            label=f"{_DRAWN.get(scheme, scheme)}{' --activation-cache off' if without else ''} "
             f"({words} seed{'' if words == '1' else 's'})",
         )
         for share, accuracies in points:

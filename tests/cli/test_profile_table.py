@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 
+from cache_builders import with_reuse
 from elastictrainer import Profile
 from elastictrainer.cli.profile_table import table
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
-from reuse_builders import with_reuse
 
 
 def invented(names=None, t_dw=None):

@@ -1,7 +1,5 @@
 """Images as minibatches: their order, and what of it can be repeated."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -68,23 +66,9 @@ def test_all_test_images_come_as_stored(tf):
     assert numbers(make(evaluation_batch_size=2).test(every=2)) == [[0, 2], [4]]
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_each_process_reads_its_share(tf, first):
-    whole = make()
-    parts = [replace(whole, shard=(k, 2)) for k in range(2)]
-    assert {part.steps_per_epoch for part in parts} == {whole.steps_per_epoch}
-    together = numbers(whole.train(1, first))
-    shares = [numbers(part.train(1, first)) for part in parts]
-    assert [[minibatch[k::2] for minibatch in together] for k in range(2)] == shares
-    tested = [sum(numbers(part.test()), []) for part in parts]
-    assert sorted(tested[0] + tested[1]) == list(range(5)) and len(tested[0]) == 3
-
-
 def test_what_cannot_be_divided_into_minibatches_is_refused():
     with pytest.raises(UsageError, match="14 training images, fewer"):
         make(batch_size=15)
-    with pytest.raises(UsageError, match="--batch-size 4 .*3 processes"):
-        make(shard=(0, 3))
 
 
 def test_the_autotuner_is_off(tf):
@@ -162,5 +146,5 @@ def test_a_damaged_image_is_named(tf, image_folder):
 
 def test_more_images_than_there_is_memory_are_refused(tf, image_folder, monkeypatch):
     monkeypatch.setattr("elastictrainer.data.image_data.memory_bytes", lambda: 10_000)
-    with pytest.raises(UsageError, match="--cache memory: the decoded images take "):
+    with pytest.raises(UsageError, match="--cache-images memory: the decoded images take "):
         load_folder(image_folder).in_memory()

@@ -163,30 +163,21 @@ def test_adam_has_no_weight_decay():
     check_together(read(["--optimizer", "adam"]))
 
 
-def test_a_limit_of_memory_is_for_one_process_that_selects():
+def test_a_limit_of_memory_is_for_a_run_that_selects():
     check_together(read(["--memory", "1GB"]))
     check_together(read(["--memory", "auto", "--scheme", "freeze-below"]))
     check_together(read(["--memory", "1GB", "--scheme", "my.module:Mine"]))
     with pytest.raises(UsageError, match="--memory 1GB"):
         check_together(read(["--memory", "1GB", "--scheme", "full"]))
-    with pytest.raises(UsageError, match="--memory"):
-        check_together(read(["--memory", "1GB", "--strategy", "multi-worker"]))
     with pytest.raises(UsageError, match="--memory .* --deterministic"):
         check_together(read(["--memory", "1GB", "--deterministic"]))
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--deterministic"], "--time .*--deterministic"),
-        (["--strategy", "multi-worker"], "--time .*--strategy"),
-    ],
-)
-def test_a_run_by_the_clock_is_one_process_that_does_not_count_steps(arguments, message):
-    with pytest.raises(UsageError, match=message):
-        check_together(read(["--time", "90s", *arguments]))
+def test_a_run_by_the_clock_does_not_count_steps():
+    with pytest.raises(UsageError, match="--time .*--deterministic"):
+        check_together(read(["--time", "90s", "--deterministic"]))
     check_together(read(["--time", "90s"]))
-    check_together(read(arguments))
+    check_together(read(["--deterministic"]))
 
 
 def test_help_has_groups_names_and_no_aliases():
@@ -194,6 +185,6 @@ def test_help_has_groups_names_and_no_aliases():
     parse(TrainSettings, [], parser)
     said = parser.format_help()
     headings = [line[:-1] for line in said.splitlines() if re.fullmatch(r"[a-z ]+:", line)]
-    assert headings == ["options", "model", "data", "speed", "training", "profile", "run", "several devices"]
+    assert headings == ["options", "model", "data", "speed", "training", "profile", "run"]
     assert "--optimizer {sgd,adam,adamw}" in said and "--weights FILE" in said and "--data-dir DIR" in said
     assert not re.search(r"--\w+_\w+|--train_type", said)

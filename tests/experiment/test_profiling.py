@@ -9,10 +9,10 @@ import pytest
 import usermodels
 from builders import invented_profile, small_network
 from elastictrainer import UsageError
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.experiment import profiling
 from elastictrainer.experiment.quantities import parse_bytes
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
 from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
@@ -64,7 +64,7 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
         least = parse_bytes(re.search(r"is (\S+)\.$", str(refused.value))[1])
         assert obtained(least - 100e6) is None and "the head alone is solved" in said[-1]
         profile = obtained(least)
-        assert MemoryLimit(least, profile, model, optimizer, ReuseSettings()).scheme(elastic, True).selects
+        assert MemoryLimit(least, profile, model, optimizer, CacheSettings()).scheme(elastic, True).selects
     finally:
         resident.keep_large_blocks()
 
@@ -76,7 +76,7 @@ def test_tensors_whose_time_is_estimated_are_named(tf, monkeypatch, estimated):
     marked = dataclasses.replace(measured, estimated=np.isin(measured.names, estimated))
     monkeypatch.setattr(profiling, "profile_model", lambda *arguments, **options: marked)
     said = listen()
-    monkeypatch.setattr(profiling, "with_reuse_costs", lambda profile, *arguments, **options: profile)
+    monkeypatch.setattr(profiling, "with_cache_costs", lambda profile, *arguments, **options: profile)
     assert profiling.make_profile(model, batch(tf), None, {}) is marked
     lines = [line for line in said if "estimated from FLOPs" in line]
     assert [line.split(": ")[-1].split(", ") for line in lines] == ([estimated] if estimated else [])

@@ -199,7 +199,9 @@ def test_changed_data_is_noticed_when_a_run_goes_on(settings, run, image_folder,
 
 
 def test_a_run_goes_on_under_another_limit_of_processors(settings, run, capsys):
-    chosen = settings(epochs=2, scheme="elastic", reuse="off")  # the number of epochs ends it, not the clock
+    chosen = settings(
+        epochs=2, scheme="elastic", activation_cache="off"
+    )  # the number of epochs ends it, not the clock
     interrupted(chosen, run)
     profile = json.loads(run.profile_path.read_text())
     profile["metadata"]["threads"]["processors"] += 6

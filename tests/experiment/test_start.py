@@ -14,7 +14,7 @@ def test_the_last_run_that_has_not_ended(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="runs/"):
         last_unfinished()
-    for time, name in enumerate(("a", "c", "b", "b-worker1", "done")):
+    for time, name in enumerate(("a", "c", "b", "done")):
         run = RunFolder.create(tmp_path / "runs" / name)
         run.write_config({"scheme": "full"})
         os.utime(run.config_path, (time, time))

@@ -45,7 +45,7 @@ def cut_by_size(step, spec):
     """The traced step, and its cut where a byte costs as much as a hundred ops."""
     import tensorflow as tf
 
-    from elastictrainer.reuse.split import TracedStep
+    from elastictrainer.cache.split import TracedStep
     from elastictrainer.steps.keras_compat.variables import random_states
 
     traced = TracedStep(step.in_graph(*spec), random_states(step.objective.model))
@@ -54,7 +54,7 @@ def cut_by_size(step, spec):
 
 def cut_of(traced, batch):
     """The cut of a traced step for minibatches of `batch` examples."""
-    from elastictrainer.reuse.storable import is_storable, row_bytes
+    from elastictrainer.cache.storable import is_storable, row_bytes
 
     def size(tensor):
         return 1e-3 * row_bytes(tensor, "float32") if is_storable(tensor, batch) else np.inf

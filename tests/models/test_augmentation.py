@@ -55,9 +55,9 @@ def test_rotation_is_the_largest_in_turns(tf):
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Augmentation)])
 def test_each_part_is_cached_with_the_frozen_work(tf, field):
     """A layer draws once for an example; the cut lies behind it, at the trained head."""
-    from elastictrainer.reuse.activation_cache import ActivationCache
-    from elastictrainer.reuse.forward_pass import ForwardPass
-    from elastictrainer.reuse.settings import ReuseSettings
+    from elastictrainer.cache.activation_cache import ActivationCache
+    from elastictrainer.cache.forward_pass import ForwardPass
+    from elastictrainer.cache.settings import CacheSettings
     from networks import trained_step
 
     tf.keras.utils.set_random_seed(1)
@@ -70,7 +70,7 @@ def test_each_part_is_cached_with_the_frozen_work(tf, field):
     minibatch = tf.random.uniform((4, 8, 8, 3), 0, 255), tf.constant([0, 1, 2, 0])
     spec = tf.nest.map_structure(lambda t: tf.TensorSpec((4, *t.shape[1:]), t.dtype), minibatch)
     forward = ForwardPass(step.objective, step.optimizer, minibatch)
-    work = ActivationCache(step, minibatch, spec, 8, ReuseSettings(dtype="float32"), forward)
+    work = ActivationCache(step, minibatch, spec, 8, CacheSettings(dtype="float32"), forward)
     for _ in range(2):
         work.write(minibatch)
     first, second = (work.storage.read(rows) for rows in np.arange(8).reshape(2, 4))

@@ -25,14 +25,14 @@ def test_every_run_is_a_point_and_seeds_a_mean(runs):
 
 def test_a_scheme_has_a_colour_and_points_have_notes(tmp_path):
     runs = [
-        with_settings(make_run(tmp_path / "f12", "full", 200.0, 0.84), epochs=12, reuse="auto"),
-        with_settings(make_run(tmp_path / "f6", "full", 100.0, 0.80), epochs=6, reuse="auto"),
-        with_settings(make_run(tmp_path / "e"), epochs=12, reuse="auto"),
-        with_settings(make_run(tmp_path / "off", seconds=101.0), epochs=12, reuse="off"),
+        with_settings(make_run(tmp_path / "f12", "full", 200.0, 0.84), epochs=12, activation_cache="auto"),
+        with_settings(make_run(tmp_path / "f6", "full", 100.0, 0.80), epochs=6, activation_cache="auto"),
+        with_settings(make_run(tmp_path / "e"), epochs=12, activation_cache="auto"),
+        with_settings(make_run(tmp_path / "off", seconds=101.0), epochs=12, activation_cache="off"),
     ]
     axes = tradeoff(runs).figure.axes[0]
     assert axes.get_legend_handles_labels()[1] == ["full", "elastic"]
-    notes = ["epochs 12", "epochs 6", "rho 0.5, reuse auto", "rho 0.5, reuse off"]
+    notes = ["epochs 12", "epochs 6", "rho 0.5, cache auto", "rho 0.5, cache off"]
     assert [text.get_text() for text in axes.texts] == notes
     assert len({container.lines[0].get_color() for container in axes.containers}) == 2
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from builders import random_profile
+from cache_builders import reusable_chain, with_reuse
 from elastictrainer.profiler.calibration import (
     calibrated,
     cheapest,
     earliest,
     middle,
-    with_calibrated_reuse,
+    with_calibrated_cache,
     with_overlap,
 )
 from elastictrainer.profiler.profile import Profile
-from reuse_builders import reusable_chain, with_reuse
 
 
 def traced(seed):
@@ -88,18 +88,18 @@ def test_calibrated_reuse_finds_write_and_read_costs_whatever_the_whole_step_tak
     chain = Profile.from_chain("abcdefg", 3.0, *np.random.default_rng(seed).random((2, 7)))
     profile = reusable_chain(chain)
     costs = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 1e-3)
-    reuse = dataclasses.replace(profile.reuse, **costs)
-    profile = dataclasses.replace(profile, reuse=reuse)
+    costs = dataclasses.replace(profile.cache, **costs)
+    profile = dataclasses.replace(profile, cache=costs)
     mask = middle(profile)
     slower = 0.4 * (
         1 - profile.with_cache.step_time(mask) / profile.step_time(mask)
     )  # it is worth while still
-    true = dataclasses.replace(profile, reuse=dataclasses.replace(reuse, write_ms=0.011, slower=slower))
+    true = dataclasses.replace(profile, cache=dataclasses.replace(costs, write_ms=0.011, slower=slower))
     assert profile.with_cache.step_time(mask) < true.with_cache.step_time(mask) < profile.step_time(mask)
     plain, cache_write, cached = kinds_of(true, mask)
     ratios = plain + 0.1, cache_write, cached + 0.1
     short = true.with_cache.step_time(cheapest(profile)) / true.full_ms
-    found = with_calibrated_reuse(profile, *ratios, short).reuse
+    found = with_calibrated_cache(profile, *ratios, short).cache
     assert (found.write_ms, found.slower, found.read_ms) == pytest.approx((0.011, slower, 1e-3))
 
 
@@ -110,7 +110,7 @@ def test_calibrated_reuse_predicts_cached_steps_of_any_depth(called_ms, slower):
     profile = with_reuse(reusable_chain(Profile.from_chain("abcdef", 6.0, np.ones(6), np.ones(6))))
     assert next(profile.forward.sets()) == ([], 1.0), "what each step has, and a cached one has less of"
     once = profile.forward.rows(profile.forward.has_members())
-    profile = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, once=once))
+    profile = dataclasses.replace(profile, cache=dataclasses.replace(profile.cache, once=once))
 
     def cached_ms(mask):
         reading = profile.with_cache.reading_ms[mask.argmax()]
@@ -124,18 +124,18 @@ def test_calibrated_reuse_predicts_cached_steps_of_any_depth(called_ms, slower):
     inside, short = middle(profile), cheapest(profile)
     plain, cache_write, _ = kinds_of(profile, inside)
     measured_ratios = plain, cache_write, cached_ms(inside) / profile.full_ms
-    found = with_calibrated_reuse(profile, *measured_ratios, cached_ms(short) / profile.full_ms)
+    found = with_calibrated_cache(profile, *measured_ratios, cached_ms(short) / profile.full_ms)
     for k in range(1, 6):  # at depth 0 nothing is left to be done once
         mask = np.arange(6) == k
         assert found.with_cache.step_time(mask) == pytest.approx(cached_ms(mask)), k
         assert found.step_time(mask) == pytest.approx(profile.step_time(mask))
-    assert found.reuse.read_ms >= 0 and found.full_ms == profile.full_ms
+    assert found.cache.read_ms >= 0 and found.full_ms == profile.full_ms
 
 
 def test_calibrated_reuse_slows_a_cached_step_by_a_share_of_its_own_work():
     chain = Profile.from_chain("abcd", 1.0, [1.0, 1.0, 1.0, 1.0], [0.0, 2.0, 2.0, 0.0])
     profile = with_reuse(chain)
-    slower = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, slower=0.1))
+    slower = dataclasses.replace(profile, cache=dataclasses.replace(profile.cache, slower=0.1))
     for k, work in enumerate((5.0, 5.0, 3.0, 1.0)):
         mask = np.arange(4) == k
         assert slower.with_cache.step_time(mask) - profile.with_cache.step_time(mask) == pytest.approx(
@@ -147,5 +147,5 @@ def test_calibrated_reuse_slows_a_cached_step_by_a_share_of_its_own_work():
 def test_calibrated_reuse_has_no_negative_cost():
     profile = with_reuse(random_profile(np.random.default_rng(0)))
     plain, _, _ = kinds_of(profile, middle(profile))
-    found = with_calibrated_reuse(profile, plain, 0.0, 0.0, 0.0)
-    assert found.reuse.write_ms == found.reuse.read_ms == 0 and found.with_cache.forward_ms > -1e-9
+    found = with_calibrated_cache(profile, plain, 0.0, 0.0, 0.0)
+    assert found.cache.write_ms == found.cache.read_ms == 0 and found.with_cache.forward_ms > -1e-9

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from builders import random_profile
+from cache_builders import with_reuse
 from elastictrainer import Profile, UsageError, select
 from elastictrainer.profiler.cost_groups import CostGroups
-from reuse_builders import with_reuse
 
 
 def chain(t_dw=(1.0, 2.0, 4.0), t_dy=(0.5, 0.25, 0.125), forward_ms=3.0):
@@ -126,8 +126,8 @@ class TestFrozenWorkDoneOnce:
         mask = random.random(len(profile)) < 0.4
         mask[profile.order[0]] = True
         earliest = profile.order[mask[profile.order]][-1]
-        reading_ms = min(profile.reuse.cache_read_ms[earliest], profile.saved_ms[earliest])
-        once = profile.reuse.once
+        reading_ms = min(profile.cache.cache_read_ms[earliest], profile.saved_ms[earliest])
+        once = profile.cache.once
         done = ~once.active_groups(mask) & once.has_members()
         done_ms = (1 - profile.frozen_saving) * once.amount[done].sum() + once.amount[
             ~once.has_members()
@@ -135,7 +135,7 @@ class TestFrozenWorkDoneOnce:
         assert profile.with_cache.step_time(mask) == pytest.approx(
             profile.step_time(mask) - done_ms + reading_ms
         )
-        cache_write_ms = profile.saved_ms[earliest] + profile.reuse.cache_write_ms[earliest]
+        cache_write_ms = profile.saved_ms[earliest] + profile.cache.cache_write_ms[earliest]
         assert profile.cache_write_time(mask) == pytest.approx(cache_write_ms)
 
     def test_by_hand(self):
@@ -143,8 +143,8 @@ class TestFrozenWorkDoneOnce:
         profile = dataclasses.replace(
             profile,
             forward=CostGroups.from_sets(3, [(), (0,), (0, 1), (0, 1, 2)], [1.0, 2.0, 2.0, 1.0]),
-            reuse=dataclasses.replace(
-                profile.reuse, once=CostGroups.from_sets(3, [(), (0,), (0, 1)], [0.5, 2.0, 2.0])
+            cache=dataclasses.replace(
+                profile.cache, once=CostGroups.from_sets(3, [(), (0,), (0, 1)], [0.5, 2.0, 2.0])
             ),
         )
         last = [False, False, True]
@@ -161,7 +161,7 @@ class TestFrozenWorkDoneOnce:
         profile = dataclasses.replace(
             chain,
             flops=CostGroups.from_sets(3, [(), (2,), (0,)], [100.0, 20.0, 30.0]),
-            reuse=dataclasses.replace(chain.reuse, once_flops=once),
+            cache=dataclasses.replace(chain.cache, once_flops=once),
         )
         last, every = [False, False, True], [True, True, True]
         assert (profile.step_flops(last), profile.with_cache.step_flops(last)) == (120, 120 - 50)

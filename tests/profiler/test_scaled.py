@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from builders import random_profile
+from cache_builders import with_reuse
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.scaled import for_batch, time_ratio
 from elastictrainer.profiler.step_memory import StepMemory
-from reuse_builders import with_reuse
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_all_but_the_updates_is_proportional_to_the_examples_where_nothing_was_m
 
 def test_bytes_are_proportional_to_the_examples(profile):
     scaled = for_batch(profile, 1, 4)
-    assert scaled.reuse.cut_mb == pytest.approx(4 * profile.reuse.cut_mb)
+    assert scaled.cache.cut_mb == pytest.approx(4 * profile.cache.cut_mb)
     assert scaled.memory.batch == 4
     assert scaled.memory.step_bytes(np.array([True, False, True, False, False])) == 1 + 2 + 8
     assert scaled.metadata["measured_examples"] == 1

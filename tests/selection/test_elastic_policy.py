@@ -7,12 +7,12 @@ import sys
 import numpy as np
 import pytest
 
+from cache_builders import reusable_chain
 from elastictrainer import Profile, UsageError
 from elastictrainer.selection.plan import Plan
 from elastictrainer.selection.policy import ElasticPolicy, Policy
 from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, select_with_fallback
 from log_lines import listen
-from reuse_builders import reusable_chain
 
 CHAIN = Profile.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
 PREVIOUS = np.array([False, True, False, True])

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
+from cache_builders import reusable_chain
 from elastictrainer import Profile, UsageError
 from elastictrainer.selection.plan import Plan, make_plan, require_reachable
-from reuse_builders import reusable_chain
 
 CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))  # a full step: 100 ms
 
@@ -69,7 +69,7 @@ def test_a_time_below_the_cheapest_selection_is_refused_with_the_lowest():
     require_reachable(lowest, CHAIN, cached=True)
     with pytest.raises(UsageError, match=rf"Valid: {lowest:.3f} to 1\.$"):
         require_reachable(lowest / 2, CHAIN, cached=True)
-    with pytest.raises(UsageError, match=rf"Valid: {CHAIN.rho_min:.3f} to 1..*--reuse auto"):
+    with pytest.raises(UsageError, match=rf"Valid: {CHAIN.rho_min:.3f} to 1..*--activation-cache auto"):
         require_reachable(lowest, CHAIN, cached=False)
 
 

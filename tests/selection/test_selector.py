@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from builders import best_by_brute_force, random_profile
+from cache_builders import reusable_chain, with_reuse
 from elastictrainer import Profile, UsageError, select
 from elastictrainer.selection.selector import freeze_below
 from milp_oracle import milp
-from reuse_builders import reusable_chain, with_reuse
 
 PROFILES = sorted((Path(__file__).parent.parent / "files" / "profiles").glob("*.json"))
 

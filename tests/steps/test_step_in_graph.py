@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cache.test_split import BATCH, inputs_of
 from elastictrainer import Objective
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
@@ -20,7 +21,6 @@ from networks import (
     updating_statistics,
     values,
 )
-from reuse.test_split import BATCH, inputs_of
 
 STEPS = 3
 

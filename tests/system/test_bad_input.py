@@ -183,7 +183,10 @@ BAD = {
     # ranges
     "rho 1.5": (("et-train", *PROFILED, "--rho", "1.5"), "--rho 1.5 "),
     "rho nan": (("et-train", *PROFILED, "--rho", "nan"), "--rho nan "),
-    "rho below the floor": (("et-train", *PROFILED, "--reuse", "off", "--rho", "0.02"), "Valid: 0."),
+    "rho below the floor": (
+        ("et-train", *PROFILED, "--activation-cache", "off", "--rho", "0.02"),
+        "Valid: 0.",
+    ),
     "rho below the floor of cached steps": (
         lambda folder: ("et-train", *PROFILED, "--rho", f"{_below_the_cached_floor():.4f}"),
         "Valid: 0.",
@@ -197,8 +200,8 @@ BAD = {
     ),
     "rotation": (("et-train", *PROFILED, "--rotation", "0.9"), "--rotation 0.9 "),
     "cache nowhere": (
-        ("et-train", *PROFILED, "--reuse-dir", "profile.json"),
-        "--reuse-dir 'profile.json'",
+        ("et-train", *PROFILED, "--activation-cache-dir", "profile.json"),
+        "--activation-cache-dir 'profile.json'",
     ),
     "patience without validation": (
         ("et-train", *PROFILED, "--early-stopping", "2"),

@@ -9,7 +9,7 @@ from run_builders import make_run
 
 pytest.importorskip("tensorflow")
 
-SETTINGS = {"model": "resnet50", "dataset": "caltech_birds2011", "reuse": "off", "epochs": 12}
+SETTINGS = {"model": "resnet50", "dataset": "caltech_birds2011", "activation_cache": "off", "epochs": 12}
 
 
 def paper_run(folder, scheme, seconds, accuracy, **settings):
@@ -54,7 +54,7 @@ def test_figure_16_and_runs_that_the_paper_has_not_are_held_against_nothing(tabl
     assert rows[0]["paper"] == {} and "no number" in said and "Raspberry Pi 4B" in said
     others = [
         paper_run(tmp_path / "short", "full", 100.0, 0.6, epochs=6),
-        paper_run(tmp_path / "reuse", "elastic", 100.0, 0.6, reuse="auto"),
+        paper_run(tmp_path / "activation_cache", "elastic", 100.0, 0.6, activation_cache="auto"),
     ]
     _, rows = table("figure17", *others)
     assert [row["paper"] for row in rows] == [{}, {}]

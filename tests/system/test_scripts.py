@@ -187,7 +187,7 @@ def test_a_dry_run_on_a_fresh_clone_sums_the_hours_of_the_papers_devices(dry):
     hours = {line[:58].strip(): line[58:].split() for line in said[said.index(heading) + 1 :]}
     assert hours["caltech_birds2011, resnet50, elastic 0.5"] == ["1.26", "18.70", "-"]
     assert hours["caltech_birds2011, resnet50, elastic 0.45"] == ["-", "-", "-"]  # the paper has no such run
-    assert hours["caltech_birds2011, resnet50, elastic 0.5, with reuse"] == ["-", "-", "-"]
+    assert hours["caltech_birds2011, resnet50, elastic 0.5, with cache"] == ["-", "-", "-"]
     # 1.26 + 2.95 + 0.7 + 1.78 + 2.8; 18.7 + 35.3 + 9.8 + 25.3 + 31.8
     assert hours["sum"] == ["9.49", "120.90", "-"]
     assert any(line.startswith("Jetson TX2: without 4 of the 9 runs") for line in said)
@@ -295,9 +295,12 @@ def test_figure_on_the_embedded_data(output, quick, name):
     assert pictures or name == "table2"
     assert len(pictures) == len(list((output / "figures-output").glob(f"{name}*.csv")))
     if name == "table2":
-        assert "speed-up" in said and {row["reuse"] for row in written["speedups"]} == {"off", "auto"}
+        assert "speed-up" in said and {row["activation_cache"] for row in written["speedups"]} == {
+            "off",
+            "auto",
+        }
     if name == "figure17":
-        forms = {(row["scheme"], row["reuse"]) for row in written["rows"]}
+        forms = {(row["scheme"], row["activation_cache"]) for row in written["rows"]}
         for scheme in ("elastic", "traditional-tl"):
             assert {(scheme, "off"), (scheme, "auto")} <= forms
         assert ("full", "auto") not in forms

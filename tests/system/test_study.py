@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from builders import ArrayData, small_network
+from cache_builders import reusable_chain
 from elastictrainer import Profile
 from elastictrainer.steps.keras_compat.variables import name_of
-from reuse_builders import reusable_chain
 
 FOLDER = Path(__file__).resolve().parents[2] / "studies"
 

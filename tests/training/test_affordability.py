@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cache_builders import reusable_chain
 from elastictrainer import Profile
 from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import Plan
@@ -11,7 +12,6 @@ from elastictrainer.training.affordability import affordable_scheme
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.forecast import RunShape
 from log_lines import listen
-from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30: a pass over 1,000 minibatches 30 s. A selection takes 50 full
 # steps, or 15 without scores: 5 or 1.5 s.

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import zipfile
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from elastictrainer.training.best_weights import BestWeights, Validated
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpointing import Checkpointing
 from elastictrainer.training.run_record import RunRecord
-from elastictrainer.training.state import RunState
 from log_lines import listen
 
 IMAGES = np.random.default_rng(1).normal(size=(10, 8, 8, 3)).astype(np.float32)
@@ -244,23 +242,3 @@ def test_the_file_says_what_it_is(tf, tmp_path):
     assert best_weights.read(run.best_path) is None
     with pytest.raises(RunError, match="best weights from "):
         best_weights.load_weights(small_network(tf), run.best_path)
-
-
-def test_processes_go_on_from_what_the_first_one_has(tf, tmp_path):
-    """This one, the second, was killed before it had written the best weights."""
-    best = {"epoch": 2, "accuracy": 0.9, "loss": 0.1}
-    model, sent = small_network(tf), []
-    model.compile("adam")
-    workers = SimpleNamespace(
-        rank=1,
-        broadcast=lambda make: best,
-        broadcast_variables=sent.append,
-        gather=lambda sums: np.array([sums, sums]),
-    )
-    run = RunFolder.create(tmp_path / "run")
-    callback = BestWeights(lambda: [], lambda: [(IMAGES, np.arange(10) % 3)], run)
-    callback.run_state = RunState(model, "full", None, 5, workers)
-    callback.restore({"epoch": 3, "accuracy": 0.7, "loss": 0.2})
-    results = callback.conclude()
-    assert results["kept_epoch"] == 2 and len(sent) == 1
-    assert best_weights.read(run.best_path) == Validated(**best)

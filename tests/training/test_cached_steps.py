@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import os
 import signal
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,17 +16,15 @@ from builders import (
     train_classifier,
     weights_of,
 )
+from cache_builders import with_reuse
 from elastictrainer import RunFolder
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.reuse.cache_storage import CacheError, NotCacheable
-from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.training.cached_steps import all_or_none
 from log_lines import listen
 from networks import augmented, residual
-from reuse_builders import with_reuse
 
-EXACT = ReuseSettings(dtype="float32")
+EXACT = CacheSettings(dtype="float32")
 
 
 def profile_of(model):
@@ -38,7 +35,7 @@ def profile_of(model):
     times = ("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb")
     cheap = {"cut_mb": np.full(n, 0.01), **dict.fromkeys(times, 1e-3)}
     return dataclasses.replace(
-        profile, forward=forward, reuse=dataclasses.replace(profile.reuse, once=forward, **cheap)
+        profile, forward=forward, cache=dataclasses.replace(profile.cache, once=forward, **cheap)
     )
 
 
@@ -47,7 +44,7 @@ def run_of(tf, network=residual, data=None, seed=1, **options):
     tf.keras.utils.set_random_seed(seed)
     model, said = network(tf), listen()
     options = {
-        "reuse": EXACT,
+        "activation_cache": EXACT,
         "epochs": 8,
         "profile": profile_of(model),
         "rho": 0.4,
@@ -64,7 +61,7 @@ def trainer_of(tf, **options):
     """A trainer of the residual network, always the same."""
     tf.keras.utils.set_random_seed(1)
     model = residual(tf)
-    options = {"profile": profile_of(model), "rho": 0.4, "interval": 3, "reuse": EXACT, **options}
+    options = {"profile": profile_of(model), "rho": 0.4, "interval": 3, "activation_cache": EXACT, **options}
     return compiled_trainer(tf, model, deterministic=True, **options)
 
 
@@ -85,7 +82,7 @@ def test_each_interval_is_cached_where_the_same_tensors_train_in_all_of_them(tf)
 
 
 def test_off_is_the_papers_method(tf):
-    _, history, said = run_of(tf, reuse="off", rho=0.8)
+    _, history, said = run_of(tf, activation_cache="off", rho=0.8)
     assert history.elastic["cached_share"] == 0
     assert not any("cache" in line for line in said)
 
@@ -157,7 +154,7 @@ def test_data_that_an_epoch_does_not_exhaust_is_trained_on_without_caching(tf, d
     x, y = bright_images(48)
     made, options = data(tf.data.Dataset.from_tensor_slices((x, y)).batch(4), y)
     said = listen()
-    trainer = trainer_of(tf, rho=0.9, interval=1, reuse="auto")
+    trainer = trainer_of(tf, rho=0.9, interval=1, activation_cache="auto")
     history = trainer.fit(made, epochs=2, verbose=0, **options)
     assert history.elastic["cached_share"] == 0
     assert any("not cached" in line and reason in line for line in said)
@@ -172,7 +169,7 @@ def without_room(place):
 def test_an_interval_that_cannot_be_cached_is_trained_without_and_the_next_one_is(tf, tmp_path):
     place = tmp_path / "cache"
     room = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: epoch or place.unlink())
-    _, history, said = run_of(tf, reuse=without_room(place), callbacks=[room])
+    _, history, said = run_of(tf, activation_cache=without_room(place), callbacks=[room])
     (line,) = [line for line in said if line.startswith("not cached")]
     assert f"{place} cannot hold" in line
     assert history.elastic["cached_share"] == 0.5  # all of the second interval
@@ -249,23 +246,12 @@ def test_a_resumed_run_goes_on_without_a_cache_where_there_is_no_room_any_more(t
             if epoch == 4:  # where the next interval begins
                 place.unlink()
 
-    options = {"interval": 2, "reuse": without_room(place), "callbacks": [RoomAgain()]}
+    options = {"interval": 2, "activation_cache": without_room(place), "callbacks": [RoomAgain()]}
     _, history, said = run_of(tf, run=interrupted, resume=True, **options)
     at = next(k for k, line in enumerate(said) if line.startswith("not cached"))
     assert any(line.startswith("cached activations") for line in said[at:])
     # All but the opening, and eight steps of the interrupted epoch.
     assert history.elastic["cached_share"] == pytest.approx((96 - 3 - 8) / 96)
-
-
-def test_a_process_that_has_room_gives_up_with_one_that_has_none():
-    workers = SimpleNamespace(gather=lambda mine: np.array([mine, [True]]))
-    with pytest.raises(CacheError, match="process 1 cannot"), all_or_none(workers):
-        pass
-    for alone_or_not in (None, workers):
-        with pytest.raises(NotCacheable, match="no room"), all_or_none(alone_or_not):
-            raise NotCacheable("no room")
-    with all_or_none(None):
-        pass
 
 
 def test_an_image_that_cannot_be_read_again_is_an_error_of_the_run(tf, tmp_path):
@@ -300,12 +286,12 @@ def frozen_weights_changed(tf, at=1):
     return Loading()
 
 
-def fixed_order(tf, reuse, callbacks, network=residual):
+def fixed_order(tf, cache, callbacks, network=residual):
     """The weights after a run in which only a head trains, on the same minibatches in every epoch."""
     x, y = bright_images(24)
     tf.keras.utils.set_random_seed(1)
     model, said = network(tf), listen()
-    trainer = compiled_trainer(tf, model, scheme="traditional-tl", interval=6, reuse=reuse)
+    trainer = compiled_trainer(tf, model, scheme="traditional-tl", interval=6, activation_cache=cache)
     history = trainer.fit(x, y, batch_size=4, shuffle=False, epochs=6, callbacks=callbacks, verbose=0)
     return weights_of(model), [line for line in said if "cache" in line], history
 

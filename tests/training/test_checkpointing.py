@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import os
 import signal
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,14 +13,11 @@ from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
-from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.policy import Policy
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpoint_files import CheckpointFiles
 from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.state import RunState
 
 STEPS, EPOCHS = 16, 4
 CLOCKED = ("step_ms_median", "ratio", "train_seconds", "train_seconds_total")
@@ -80,7 +76,7 @@ class Run:
             interval=1,
             importance_batches=2,
             deterministic=True,
-            reuse="off",  # whether it pays to cache would depend on the machine; see test_cached_steps.py
+            activation_cache="off",
             run=self.folder,
             resume=resume,
         )
@@ -102,9 +98,7 @@ def test_a_checkpoint_of_another_version_is_refused_and_nothing_is_cut(tf, profi
     with pytest.raises(Interrupted):
         run.fit(InterruptedData(tf, ("train", 2, 2)))
     metrics = run.folder.metrics()
-    monkeypatch.setattr(
-        CheckpointFiles, "restore", lambda self, agree: {"cache_write": None, "callbacks": {}}
-    )
+    monkeypatch.setattr(CheckpointFiles, "restore", lambda self: {"cache_write": None, "callbacks": {}})
     with pytest.raises(RunError, match="another version.*--output"):
         Run(tf, profile, tmp_path / "run", "elastic").fit(ArrayData(tf, steps=STEPS), resume=True)
     assert metrics and run.folder.metrics() == metrics
@@ -305,24 +299,6 @@ def test_two_callbacks_that_would_share_a_state_are_refused(tf, tmp_path):
     with pytest.raises(UsageError, match="two callbacks Count"):
         fit(Count(), Count())
     fit(Count(), Silent(), Silent())
-
-
-def test_processes_that_train_together_stop_after_the_same_step(tf, tmp_path):
-    """Another process is asked to stop: this one stops at the next step after which they exchange that."""
-    model = small_network(tf)
-    model.compile("sgd", "mse")
-    optimizers.build(model.optimizer, model.trainable_variables)
-    together = SimpleNamespace(gather=lambda mine: np.array([mine, [True, False]]))
-    state = RunState(model, "full", None, 1, together, loss=1.0)
-    state.policy = Policy(np.ones(10, bool), Plan([0.0], 1.0, 5))
-    saver = Checkpointing(RunFolder(tmp_path / "run"))
-    saver.run_state = state
-    for step in (1, 2, 3, 4):
-        state.progress.step = step
-        saver.on_train_batch_end(step)
-    state.progress.step = 5
-    with pytest.raises(Interrupted, match="Saved after step 5"):
-        saver.on_train_batch_end(5)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])

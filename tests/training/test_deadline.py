@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from builders import ArrayData, invented_profile, train_classifier
+from cache_builders import with_reuse
 from elastictrainer.training.deadline import Deadline, process_age_s
 from networks import residual
-from reuse_builders import with_reuse
 
 
 def test_a_deadline_counts_from_the_start_of_the_process():

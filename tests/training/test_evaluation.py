@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,19 +39,10 @@ def test_every_image_counts_the_same_in_a_smaller_minibatch_as_well(tf, model):
     )
 
 
-def test_processes_add_up_their_parts(tf, model):
-    alike = SimpleNamespace(gather=lambda sums: np.array([sums, sums]))
-    assert Evaluator(model, alike)(minibatches(tf))[:2] == pytest.approx(
-        Evaluator(model)(minibatches(tf))[:2]
-    )
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_old_images_are_told_apart(tf, model, processes):
+def test_old_images_are_told_apart(tf, model):
     told = [(x, y, k == 1) for k, (x, y) in enumerate(minibatches(tf))]
     right = [int((x.numpy().argmax(axis=1) == y.numpy()).sum()) for x, y, _ in told]
-    workers = SimpleNamespace(gather=lambda sums: np.array([sums] * processes)) if processes > 1 else None
-    evaluator = Evaluator(model, workers)
+    evaluator = Evaluator(model)
     score = evaluator(told)
     assert score[:2] == pytest.approx(Evaluator(model)(minibatches(tf))[:2])
     assert score.old_and_new == {"accuracy_old": right[1] / 4, "accuracy_new": (right[0] + right[2]) / 5}

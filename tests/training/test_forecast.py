@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from cache_builders import reusable_chain
 from elastictrainer import Profile, UsageError
 from elastictrainer.selection.plan import Plan
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.forecast import RunShape, forecast
-from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30.
 CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))

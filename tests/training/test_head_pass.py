@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from builders import ArrayData, bright_images, invented_profile, train_classifier
+from cache_builders import with_reuse
 from elastictrainer import Elastic, RunFolder, Trainer, UsageError
-from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.steps.losses import SmoothedCrossentropy
 from elastictrainer.training.callback import TrainerCallback
 from log_lines import listen
 from networks import residual
-from reuse_builders import with_reuse
 
 
 class Noting(TrainerCallback):
@@ -89,8 +89,8 @@ def test_one_pass_gives_features_and_cache(tf):
 
 def test_the_cached_features_give_the_head_that_a_pass_of_its_own_gives(tf):
     kernels = []
-    for reuse in (ReuseSettings(dtype="float32"), "off"):
-        _, _, _, noting = run_of(tf, scheme="traditional-tl", reuse=reuse)
+    for cache in (CacheSettings(dtype="float32"), "off"):
+        _, _, _, noting = run_of(tf, scheme="traditional-tl", activation_cache=cache)
         kernels.append(noting.kernels[0])
     np.testing.assert_allclose(*kernels, rtol=0.05, atol=1e-3)
 
@@ -194,8 +194,8 @@ def test_without_being_asked_for_the_head_stays(tf):
         Trainer(residual(tf), head="solved")
 
 
-@pytest.mark.parametrize("reuse", ["auto", "off"])
-def test_columns_that_are_held_stay(tf, reuse, monkeypatch):
+@pytest.mark.parametrize("cache", ["auto", "off"])
+def test_columns_that_are_held_stay(tf, cache, monkeypatch):
     from elastictrainer.models.solved_head import hold_columns
 
     def held(tf, made=residual):
@@ -206,6 +206,6 @@ def test_columns_that_are_held_stay(tf, reuse, monkeypatch):
         return model
 
     monkeypatch.setitem(run_of.__globals__, "residual", held)
-    _, _, _, noting = run_of(tf, reuse=reuse, epochs=1)
+    _, _, _, noting = run_of(tf, activation_cache=cache, epochs=1)
     (kernel,) = noting.kernels
     assert (kernel[:, :2] == 0.25).all() and (kernel[:, 2] != 0.25).all()

@@ -5,16 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cache_builders import reusable_chain
 from elastictrainer import Profile
 from elastictrainer.selection.plan import Plan
 from elastictrainer.training.forecast import GRAPH_STEPS
 from elastictrainer.training.intervals import Intervals
 from elastictrainer.training.stopwatch import IMPORTANCE, TRACING, Stopwatch
-from reuse_builders import reusable_chain
 
 # A full step takes 100 ms, its forward pass 30; an epoch has 1,000.
 CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
-WRITING_S = 30.0 + float(np.median(CHAIN.reuse.cache_write_ms))
+WRITING_S = 30.0 + float(np.median(CHAIN.cache.cache_write_ms))
 STEPS = 4000
 
 

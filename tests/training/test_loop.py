@@ -12,8 +12,8 @@ from builders import (
     train_classifier,
 )
 from elastictrainer import RunError, Trainer, UsageError
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError
-from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.steps import optimizers
 from elastictrainer.training.callback import TrainerCallback
 
@@ -120,8 +120,8 @@ def test_a_stream_must_not_end_and_needs_the_length_of_an_epoch(tf):
 
 def test_a_scheme_without_full_steps_times_them_beside_the_run_and_leaves_no_trace(tf):
     """Training the last layer equals Keras' own `fit` with the others frozen."""
-    exact = ReuseSettings(dtype="float32")
-    ours, theirs = dense_trainer(tf, scheme="traditional-tl", reuse=exact), dense_trainer(tf).model
+    exact = CacheSettings(dtype="float32")
+    ours, theirs = dense_trainer(tf, scheme="traditional-tl", activation_cache=exact), dense_trainer(tf).model
     theirs.layers[-2].trainable = False
     theirs.compile("sgd", "mse")
     options = {"batch_size": 4, "epochs": 3, "shuffle": False, "verbose": 0}
@@ -154,7 +154,7 @@ def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
     data = tf.data.Dataset.from_generator(read, output_signature=kinds)
     data = data.apply(tf.data.experimental.assert_cardinality(steps))
     model = small_network(tf)
-    options = {"profile": invented_profile(model), "rho": 0.9, "interval": 4, "reuse": "off"}
+    options = {"profile": invented_profile(model), "rho": 0.9, "interval": 4, "activation_cache": "off"}
     trainer = compiled_trainer(tf, model, "sgd", scheme=scheme, clock=clock, **options)
     summary = trainer.fit(data, epochs=3, verbose=0).elastic
     laps = summary["seconds"]

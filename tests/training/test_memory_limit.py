@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("tensorflow")
 from builders import ArrayData, image_batch, invented_profile, small_network, train_classifier
 from elastictrainer import Trainer, UsageError
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.experiment.quantities import parse_bytes
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
-from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.runs import resident
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
@@ -44,14 +44,14 @@ def model(tf):
     return small_network(tf)
 
 
-def limit_of(model, above, reuse=None, **options):
+def limit_of(model, above, cache=None, **options):
     """A limit of which so many bytes above what the process has now can be used."""
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_variables)
     resident.release_memory()
     profile = with_memory(invented_profile(model), **options)
     limit = (resident.resident_bytes() + above) / memory_needs.usable(1.0)
-    return MemoryLimit(limit, profile, model, optimizer, reuse or ReuseSettings())
+    return MemoryLimit(limit, profile, model, optimizer, cache or CacheSettings())
 
 
 def test_the_process_as_it_is_counts_as_taken(model):
@@ -71,7 +71,7 @@ def test_a_graph_does_not_count_what_the_profile_of_this_process_has_set_up(mode
     profile = dataclasses.replace(invented_profile(model), memory=memory)
     optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_variables)
-    limit = MemoryLimit(now + 1000 * _MB, profile, model, optimizer, ReuseSettings())
+    limit = MemoryLimit(now + 1000 * _MB, profile, model, optimizer, CacheSettings())
     assert limit.profile.memory.graph.amount.sum() / _MB == pytest.approx(counted, abs=8)
 
 
@@ -88,8 +88,8 @@ def test_the_cache_gets_a_quarter_of_what_the_cheapest_step_leaves(model):
     limit = limit_of(model, 1000 * _MB)
     left = 1000 * _MB - 40 * _MB - 50 * _MB  # the cheapest tensor; minibatches
     assert limit.cache_bytes == pytest.approx(left / 4, rel=0.02)
-    assert limit.reuse.kept_bytes == limit.cache_bytes
-    assert limit_of(model, 1000 * _MB, ReuseSettings(memory=5)).reuse.kept_bytes == 5
+    assert limit.cache.kept_bytes == limit.cache_bytes
+    assert limit_of(model, 1000 * _MB, CacheSettings(memory=5)).cache.kept_bytes == 5
     assert limit.step_bytes + limit.cache_bytes + 50 * _MB == pytest.approx(memory_needs.usable(limit._limit))
 
 
@@ -132,7 +132,7 @@ def test_full_steps_are_not_timed_where_none_fits(model):
 
 def test_a_profile_without_memory_is_refused(model):
     with pytest.raises(UsageError, match="et-profile"):
-        MemoryLimit(1e12, invented_profile(model), model, optimizers.make("sgd"), ReuseSettings())
+        MemoryLimit(1e12, invented_profile(model), model, optimizers.make("sgd"), CacheSettings())
 
 
 def test_a_scheme_that_does_not_select_has_nothing_to_leave_out(model):
@@ -176,7 +176,7 @@ def test_a_run_selects_only_what_fits_and_scores_on_what_fits(tf):
         profile=profile,
         epochs=2,
         rho=1.0,
-        reuse="off",
+        activation_cache="off",
         memory=limit,
     )
     for selection in history.selections:
@@ -196,7 +196,7 @@ def test_a_resumed_run_with_less_room_says_so_and_does_not_solve_a_head_that_it_
             ArrayData(tf),
             profile=with_memory(invented_profile(model)),
             head="solve",
-            reuse="off",
+            activation_cache="off",
             run=run,
             memory=(resident.resident_bytes() + above * _MB) / memory_needs.usable(1.0),
             **options,

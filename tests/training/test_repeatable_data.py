@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from elastictrainer import ReuseSettings, Trainer
-from elastictrainer.training.repeatable_data import effective_reuse
+from elastictrainer import CacheSettings, Trainer
+from elastictrainer.training.repeatable_data import effective_cache
 from log_lines import listen
 
 COUNT, BATCH, EPOCHS = 48, 4, 7
@@ -40,11 +40,11 @@ def compiled(tf):
     return model
 
 
-def trained(tf, *given, reuse="auto", model=None, epochs=EPOCHS, **options):
+def trained(tf, *given, activation_cache="auto", model=None, epochs=EPOCHS, **options):
     """A run on such data, of an interval and a half; returns its history and what it said."""
     said = listen()
-    settings = ReuseSettings(reuse, "float32")
-    trainer = Trainer(model or compiled(tf), scheme="traditional-tl", interval=4, reuse=settings)
+    settings = CacheSettings(activation_cache, "float32")
+    trainer = Trainer(model or compiled(tf), scheme="traditional-tl", interval=4, activation_cache=settings)
     history = trainer.fit(*given, epochs=epochs, verbose=0, **options)
     return history, said
 
@@ -91,7 +91,7 @@ def test_examples_that_are_drawn_in_every_epoch_are_cached_only_at_the_users_wor
     history, said = trained(tf, drawn)
     assert len(set(history.history["label"])) == EPOCHS
     assert any("Take after a shuffle " in line for line in said)
-    history, _ = trained(tf, drawn, reuse="always")
+    history, _ = trained(tf, drawn, activation_cache="always")
     assert [len(set(np.round(history.history["label"][k : k + 4], 3))) for k in (0, 4)] == [1, 1]
 
 
@@ -231,13 +231,13 @@ PIPELINES = [
 def test_only_a_pipeline_that_gives_the_same_examples_is_cached(pipelines, name):
     assert list(pipelines) == PIPELINES
     given, expected = pipelines[name]
-    settings, reason = effective_reuse(ReuseSettings(), {"x": given})
+    settings, reason = effective_cache(CacheSettings(), {"x": given})
     if expected in ("mixed", "kept"):
         assert (reason, settings.mode, settings.seed) == ("", "auto", 0 if expected == "mixed" else None)
     else:
         assert settings.mode == "off" and expected in reason
-        always, _ = effective_reuse(ReuseSettings("always"), {"x": given})
-        assert (always.mode == "always") == ('reuse="always"' in reason)
+        always, _ = effective_cache(CacheSettings("always"), {"x": given})
+        assert (always.mode == "always") == ('activation_cache="always"' in reason)
 
 
 def test_a_folder_of_images_as_keras_reads_it_is_cached(tf, image_folder):
@@ -249,7 +249,7 @@ def test_a_folder_of_images_as_keras_reads_it_is_cached(tf, image_folder):
         subset="training",
         seed=1,
     )
-    settings, reason = effective_reuse(ReuseSettings(), {"x": read})
+    settings, reason = effective_cache(CacheSettings(), {"x": read})
     assert (reason, settings.seed) == ("", 0)
 
 
@@ -263,7 +263,7 @@ def test_a_folder_of_images_as_keras_reads_it_is_cached(tf, image_folder):
     ids=["whole minibatches", "part", "generator"],
 )
 def test_arrays_of_which_an_epoch_is_not_all_in_a_new_order_are_not_mixed(images, given, why):
-    settings, reason = effective_reuse(ReuseSettings(), {"x": images, "y": LABELS, **given})
+    settings, reason = effective_cache(CacheSettings(), {"x": images, "y": LABELS, **given})
     assert why in reason and (settings.mode == "off" if why else settings.seed is None)
 
 
@@ -299,6 +299,6 @@ def test_a_cache_in_a_file_is_cached_only_at_the_users_word(tf, data, tmp_path):
     history, said = trained(tf, cached)
     assert history.elastic["cached_share"] == 0.0
     assert any("cache in a file " in line for line in said)
-    history, _ = trained(tf, cached, reuse="always")  # now it is complete
+    history, _ = trained(tf, cached, activation_cache="always")  # now it is complete
     assert history.elastic["cached_share"] == 1.0
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)

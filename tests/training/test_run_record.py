@@ -51,7 +51,7 @@ def test_an_elastic_run_fills_its_folder(tf, tmp_path):
         epochs=4,
         interval=2,
         importance_batches=3,
-        reuse="off",
+        activation_cache="off",
         run=run,
         seed=5,
     ).elastic

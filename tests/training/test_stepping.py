@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from builders import random_profile
+from cache_builders import with_reuse
 from elastictrainer import UsageError
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training.progress import Progress
 from elastictrainer.training.step_source import NextStep
 from elastictrainer.training.stepping import Stepping
 from elastictrainer.training.stopwatch import STEPS, SUSPENDED, Stopwatch
-from reuse_builders import with_reuse
 
 N = 9  # tensors of the profile
 PROFILE = with_reuse(random_profile(np.random.default_rng(0), N))

@@ -446,7 +446,7 @@ def test_a_change_of_the_model_in_a_callback_is_told_and_two_fits_are_possible(t
 
     def trainer():
         tensors = len(model.trainable_variables)
-        return elastic(model, loss, tensors=tensors, scheme=scheme, reuse="off")
+        return elastic(model, loss, tensors=tensors, scheme=scheme, activation_cache="off")
 
     what = "compiled the model" if by == "compiling" else "froze or unfroze a layer"
     options = {"batch_size": 8, "verbose": 0}

@@ -5,12 +5,12 @@ import tempfile
 from pathlib import Path
 from typing import Any, Optional, Tuple
 
-from elastictrainer.reuse.cache_storage import NotCacheable
-from elastictrainer.reuse.cut import Cut
-from elastictrainer.reuse.op_costs import OpCost
-from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import TracedStep
-from elastictrainer.reuse.storable import minibatch_mb, row_bytes
+from elastictrainer.cache.cache_storage import NotCacheable
+from elastictrainer.cache.cut import Cut
+from elastictrainer.cache.op_costs import OpCost
+from elastictrainer.cache.settings import CacheSettings
+from elastictrainer.cache.split import TracedStep
+from elastictrainer.cache.storable import minibatch_mb, row_bytes
 
 _SPARE = 0.1  # of the free disk space stays free: other programs write too
 _ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times as much
@@ -23,7 +23,7 @@ def cut_that_fits(
     ms_per_mb: float,
     batch: int,
     capacity: int,
-    settings: ReuseSettings,
+    settings: CacheSettings,
 ) -> Tuple[Cut, Optional[Path]]:
     """Find the least-cost cut whose cache fits, and the folder of the cache's file; None: it is in memory.
 

@@ -6,8 +6,8 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.reuse.split import TracedStep
-from elastictrainer.reuse.storable import is_storable, row_bytes
+from elastictrainer.cache.split import TracedStep
+from elastictrainer.cache.storable import is_storable, row_bytes
 from elastictrainer.runs import resident
 from elastictrainer.steps.graph_optimisation import optimised
 from elastictrainer.steps.snapshot import preserve_variables

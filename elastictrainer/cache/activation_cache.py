@@ -5,16 +5,16 @@ from typing import Any, List, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.cache.cache_reader import CacheReader
+from elastictrainer.cache.cache_storage import CacheError, CacheStorage, Column, NotCacheable
+from elastictrainer.cache.example_mixing import stop_where_examples_mix
+from elastictrainer.cache.forward_pass import ForwardPass
+from elastictrainer.cache.op_costs import TYPICAL_MS_PER_MB
+from elastictrainer.cache.room import cut_that_fits
+from elastictrainer.cache.settings import CacheSettings
+from elastictrainer.cache.split import TracedStep
+from elastictrainer.cache.storable import stored_dtype
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.reuse.cache_reader import CacheReader
-from elastictrainer.reuse.cache_storage import CacheError, CacheStorage, Column, NotCacheable
-from elastictrainer.reuse.example_mixing import stop_where_examples_mix
-from elastictrainer.reuse.forward_pass import ForwardPass
-from elastictrainer.reuse.op_costs import TYPICAL_MS_PER_MB
-from elastictrainer.reuse.room import cut_that_fits
-from elastictrainer.reuse.settings import ReuseSettings
-from elastictrainer.reuse.split import TracedStep
-from elastictrainer.reuse.storable import stored_dtype
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graph_optimisation import optimised
 from elastictrainer.steps.keras_compat.variables import random_states
@@ -39,7 +39,7 @@ class ActivationCache:
         minibatch: Minibatch,
         spec: Any,
         capacity: int,
-        settings: ReuseSettings,
+        settings: CacheSettings,
         forward: ForwardPass,
         profile: Optional[Profile] = None,
         features: Optional[str] = None,
@@ -62,8 +62,8 @@ class ActivationCache:
         traced = TracedStep(step.in_graph(*spec), random_states(step.objective.model))
         stop_where_examples_mix(traced, minibatch, forward.mixing)
         op_cost = forward.op_cost(profile)
-        reuse = profile and profile.reuse
-        ms_per_mb = reuse.read_ms_per_mb if reuse else TYPICAL_MS_PER_MB
+        costs = profile and profile.cache
+        ms_per_mb = costs.read_ms_per_mb if costs else TYPICAL_MS_PER_MB
         batch = int(flat(minibatch[0])[0].shape[0])
         cut, folder = cut_that_fits(traced, op_cost, ms_per_mb, batch, capacity, settings)
         once, frozen = (

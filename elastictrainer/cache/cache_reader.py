@@ -6,7 +6,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-from elastictrainer.reuse.cache_storage import CacheStorage
+from elastictrainer.cache.cache_storage import CacheStorage
 
 
 def order(ends: Sequence[int], seed: Optional[int], epoch: int) -> List[NDArray[np.intp]]:

@@ -2,10 +2,10 @@
 
 from typing import Any, Dict, Optional, Tuple
 
+from elastictrainer.cache.example_mixing import stop_where_examples_mix
+from elastictrainer.cache.op_costs import OpCost, op_costs, weights_of
+from elastictrainer.cache.split import TracedStep
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.reuse.example_mixing import stop_where_examples_mix
-from elastictrainer.reuse.op_costs import OpCost, op_costs, weights_of
-from elastictrainer.reuse.split import TracedStep
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import Objective

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.cache_reader import CacheReader, order
-from elastictrainer.reuse.cache_storage import CacheStorage, Column
+from elastictrainer.cache.cache_reader import CacheReader, order
+from elastictrainer.cache.cache_storage import CacheStorage, Column
 
 FULL = range(4, 101, 4)  # 25 minibatches of 4
 

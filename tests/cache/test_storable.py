@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.storable import is_storable, minibatch_mb, row_bytes, stored_dtype
+from elastictrainer.cache.storable import is_storable, minibatch_mb, row_bytes, stored_dtype
 
 
 def tensor(tf, shape, dtype="float32"):

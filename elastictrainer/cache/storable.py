@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.reuse.cache_storage import Column
+from elastictrainer.cache.cache_storage import Column
 
 
 def is_storable(tensor: Any, batch: int) -> bool:

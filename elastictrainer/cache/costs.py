@@ -9,18 +9,18 @@ from typing import Any, Callable, Dict, Optional, Sequence, Set, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.profiler.calibration import cheapest, middle, with_calibrated_reuse
+from elastictrainer.cache.cache_reader import CacheReader
+from elastictrainer.cache.cache_storage import CacheStorage, Column, NotCacheable
+from elastictrainer.cache.forward_pass import ForwardPass
+from elastictrainer.cache.op_costs import OpCost
+from elastictrainer.cache.split import TracedStep
+from elastictrainer.cache.step_variants import KINDS, StepVariants
+from elastictrainer.cache.storable import minibatch_mb
+from elastictrainer.profiler.cache_costs import CacheCosts
+from elastictrainer.profiler.calibration import cheapest, middle, with_calibrated_cache
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.flops import flops_of
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.profiler.reuse_costs import ReuseCosts
-from elastictrainer.reuse.cache_reader import CacheReader
-from elastictrainer.reuse.cache_storage import CacheStorage, Column, NotCacheable
-from elastictrainer.reuse.forward_pass import ForwardPass
-from elastictrainer.reuse.op_costs import OpCost
-from elastictrainer.reuse.split import TracedStep
-from elastictrainer.reuse.step_variants import KINDS, StepVariants
-from elastictrainer.reuse.storable import minibatch_mb
 from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, PLAIN
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.snapshot import preserve_variables
@@ -33,10 +33,10 @@ _ROUNDS = 40  # of each; the median counts
 _LEAST_S = 2.0  # to calibrate in: shorter measurements differ by more than they are to correct
 
 
-def with_reuse_costs(
+def with_cache_costs(
     profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
 ) -> Profile:
-    """Add `reuse` to `profile`, measured in a few seconds, and calibrated for half as long as the profile.
+    """Add `cache` to `profile`, measured in a few seconds, and calibrated for half as long as the profile.
 
     Args:
         profile: the model's profile.
@@ -44,14 +44,14 @@ def with_reuse_costs(
         optimizer: built for all its trainable tensors.
         batch: inputs and labels of the size to train with.
     """
-    reuse = _measured(profile, objective, optimizer, batch)
+    costs = _measured(profile, objective, optimizer, batch)
     gc.collect()  # the graphs of what was measured are in each other's way otherwise
-    profile = dataclasses.replace(profile, reuse=reuse)
+    profile = dataclasses.replace(profile, cache=costs)
     seconds = float(profile.metadata.get("calibration_seconds", 0.0))
     return _calibrated(profile, objective, optimizer, batch, seconds / 2)
 
 
-def _measured(profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]) -> ReuseCosts:
+def _measured(profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]) -> CacheCosts:
     """Measure the costs of cached activations, as far as one step tells."""
     forward = ForwardPass(objective, optimizer, batch)
     traced, members, op_cost = forward.traced, forward.members, forward.op_cost(profile)
@@ -68,7 +68,7 @@ def _measured(profile: Profile, objective: Objective, optimizer: Any, batch: Tup
     write_ms, write_ms_per_mb = _line([write for write, _ in transfers])
     read_ms, read_ms_per_mb = _line([read for _, read in transfers])
     cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, read_ms_per_mb, batch)
-    return ReuseCosts(
+    return CacheCosts(
         once=CostGroups.from_bits(len(profile), once),
         once_flops=CostGroups.from_bits(len(profile), counted),
         cut_mb=cut_mb,
@@ -83,7 +83,7 @@ def _measured(profile: Profile, objective: Objective, optimizer: Any, batch: Tup
 def _calibrated(
     profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any], seconds: float
 ) -> Profile:
-    """Correct the `reuse` of `profile` by measuring `middle` and `cheapest` for about so many seconds.
+    """Correct the `cache` of `profile` by measuring `middle` and `cheapest` for about so many seconds.
 
     As it was where that is too short a time, or nothing can be done once.
     """
@@ -101,7 +101,7 @@ def _calibrated(
         short = ratios(cheapest(profile), (CACHE_READ,), 1 / 3)
     except NotCacheable:
         return profile
-    return with_calibrated_reuse(
+    return with_calibrated_cache(
         profile, inside[PLAIN], inside[CACHE_WRITE], inside[CACHE_READ], short[CACHE_READ]
     )
 

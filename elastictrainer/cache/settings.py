@@ -5,16 +5,18 @@ from pathlib import Path
 from typing import Optional
 
 from elastictrainer.errors import UsageError
-from elastictrainer.registry import REUSE, REUSE_DTYPE, Choice
+from elastictrainer.registry import ACTIVATION_CACHE, ACTIVATION_CACHE_DTYPE, Choice
 from elastictrainer.runs import environment
 
 # Bytes. Most caches of MobileNetV2 on 3,000 images of 224x224 have half of it; a larger one is a file.
 _MOST = 2 * 10**9
-_CHOICE = Choice("reuse", (*REUSE.names, "always"))  # the data of a command always gives the same examples
+_CHOICE = Choice(
+    "activation-cache", (*ACTIVATION_CACHE.names, "always")
+)  # the data of a command always gives the same examples
 
 
 @dataclass(frozen=True)
-class ReuseSettings:
+class CacheSettings:
     """Settings of a run's activation cache.
 
     Attributes:
@@ -40,9 +42,11 @@ class ReuseSettings:
 
     def __post_init__(self) -> None:
         _CHOICE.check(self.mode)
-        REUSE_DTYPE.check(self.dtype)
+        ACTIVATION_CACHE_DTYPE.check(self.dtype)
         if self.memory is not None and self.memory < 0:
-            raise UsageError(f"the memory for reuse must be at least 0 bytes, not {self.memory}.")
+            raise UsageError(
+                f"the memory of the activation cache must be at least 0 bytes, not {self.memory}."
+            )
 
     @property
     def kept_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastictrainer.reuse.frozen_ops import frozen_ops
+from elastictrainer.cache.frozen_ops import frozen_ops
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from networks import augmented, residual
 
 @pytest.fixture
 def profiled(tf):
-    """A network with augmentation, and its profile with the costs of reuse."""
-    from elastictrainer.reuse.costs import with_reuse_costs
+    """A network with augmentation, and its profile with the costs of the activation cache."""
+    from elastictrainer.cache.costs import with_cache_costs
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.objective import Objective, classification_loss
 
@@ -23,7 +23,7 @@ def profiled(tf):
         before = [v.numpy() for v in model.variables]
         profile = quick_profile(model, batch, optimizer=optimizer)
         objective = Objective(model, classification_loss())
-        with_costs = with_reuse_costs(profile, objective, optimizer, batch)
+        with_costs = with_cache_costs(profile, objective, optimizer, batch)
         for value, variable in zip(before, model.variables):
             np.testing.assert_array_equal(value, variable.numpy())
         return profile, with_costs
@@ -33,7 +33,7 @@ def profiled(tf):
 
 def test_most_forward_work_can_be_done_once(tf, profiled):
     profile, costs = profiled(residual(tf))
-    forward, once = profile.forward, costs.reuse.once.amount.sum()
+    forward, once = profile.forward, costs.cache.once.amount.sum()
     of_tensors_ms = forward.amount[forward.has_members()].sum()  # the rest is mostly waiting here
     assert 0.3 * of_tensors_ms < once <= forward.amount.sum() * (1 + 1e-9)
     assert costs.with_cache.rho_min <= profile.rho_min * (1 + 1e-9)
@@ -46,7 +46,7 @@ def test_a_cut_behind_a_wide_layer_stores_less(tf, profiled):
     x = layers.Dense(16, name="narrow")(layers.GlobalAveragePooling2D()(x))
     model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
     _, costs = profiled(model)
-    mb = dict(zip(tensor_names(model), costs.reuse.cut_mb))
+    mb = dict(zip(tensor_names(model), costs.cache.cut_mb))
     assert mb["head/kernel"] == pytest.approx(4 * 16 * 4e-6)
     assert mb["narrow/kernel"] == pytest.approx(4 * 8 * 4e-6)
     assert mb["wide/kernel"] == pytest.approx(4 * 8 * 8 * 3 * 4e-6)
@@ -54,7 +54,7 @@ def test_a_cut_behind_a_wide_layer_stores_less(tf, profiled):
 
 def test_augmentation_is_done_once_whatever_trains(tf, profiled):
     _, costs = profiled(augmented(tf))
-    once = costs.reuse.once
+    once = costs.cache.once
     assert once.amount[~once.has_members()].sum() > 0
 
 
@@ -75,9 +75,9 @@ def test_forward_work_done_once_is_at_most_that_of_a_step(tf, profiled):
     layers = [convolution(input_shape=(24, 24, 3)), *(convolution() for _ in range(3))]
     head = [tf.keras.layers.GlobalAveragePooling2D(), tf.keras.layers.Dense(3)]
     _, profile = profiled(tf.keras.Sequential([*layers, *head]))
-    assert 0 < profile.reuse.once.amount.sum() <= 1.001 * profile.forward.amount.sum()
+    assert 0 < profile.cache.once.amount.sum() <= 1.001 * profile.forward.amount.sum()
     free = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 0.0)
-    profile = dataclasses.replace(profile, reuse=dataclasses.replace(profile.reuse, **free))
+    profile = dataclasses.replace(profile, cache=dataclasses.replace(profile.cache, **free))
     assert 0 < profile.with_cache.rho_min < profile.rho_min
 
 
@@ -90,6 +90,6 @@ def test_a_recurrent_layers_loop_has_the_time_of_its_layer(tf, profiled):
     for layer in (range(3), range(3, 6)):  # kernel, recurrent kernel and bias
         forward_ms, saved_ms = (
             sum(ms for members, ms in groups.sets() if members and max(members) in layer)
-            for groups in (profile.forward, costs.reuse.once)
+            for groups in (profile.forward, costs.cache.once)
         )
         assert saved_ms == pytest.approx(forward_ms, rel=0.1)

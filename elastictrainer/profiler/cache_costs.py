@@ -9,7 +9,7 @@ from elastictrainer.profiler.cost_groups import CostGroups
 
 
 @dataclass(frozen=True)
-class ReuseCosts:
+class CacheCosts:
     """The costs of cached activations on one device, for N tensors; times are ms of a minibatch.
 
     "At depth i" means: tensor i is the earliest that trains, and all nearer the output may train as well.
@@ -57,7 +57,7 @@ class ReuseCosts:
         }
 
     @classmethod
-    def from_json(cls, tensors: int, value: Dict[str, Any]) -> "ReuseCosts":
+    def from_json(cls, tensors: int, value: Dict[str, Any]) -> "CacheCosts":
         """Read the costs that `to_json` wrote, for so many tensors."""
         return cls(
             CostGroups.from_json(tensors, value["once"]),

@@ -3,8 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.cut import least_cost_cut
-from elastictrainer.reuse.frozen_ops import FrozenOps
+from elastictrainer.cache.cut import least_cost_cut
+from elastictrainer.cache.frozen_ops import FrozenOps
 
 
 class Op:

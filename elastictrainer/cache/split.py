@@ -7,10 +7,10 @@ from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
+from elastictrainer.cache.cache_storage import NotCacheable
+from elastictrainer.cache.cut import Cut, least_cost_cut
+from elastictrainer.cache.frozen_ops import frozen_ops
 from elastictrainer.profiler.attribution import depends_on
-from elastictrainer.reuse.cache_storage import NotCacheable
-from elastictrainer.reuse.cut import Cut, least_cost_cut
-from elastictrainer.reuse.frozen_ops import frozen_ops
 from elastictrainer.steps.keras_compat.variables import tf_variable, tf_variables
 from elastictrainer.steps.step_in_graph import StepInGraph
 from elastictrainer.steps.traced_graph import NotAPart

@@ -5,7 +5,7 @@ from typing import Any, Callable, List, Set, Tuple
 
 import numpy as np
 
-from elastictrainer.reuse.frozen_ops import FrozenOps
+from elastictrainer.cache.frozen_ops import FrozenOps
 
 _NEVER = 10**9  # a cost that no cut has: SciPy computes with 32-bit integers
 _TOTAL = 10**8  # what all costs add up to; a share of 1e-8 of them is one

@@ -1,7 +1,7 @@
 """Steps that record and steps that replay: predicted against measured, each in turn with the full step.
 
-    python scripts/benchmarks/reuse.py mobilenetv2 resnet50 gru vgg16 demo
-    python scripts/benchmarks/reuse.py mobilenetv2 --runs runs/mine    # what these runs of the model selected
+    python scripts/benchmarks/activation_cache.py mobilenetv2 resnet50 gru vgg16 demo
+    python scripts/benchmarks/activation_cache.py mobilenetv2 --runs runs/mine    # what these selected
 
 Selections are random: a random depth, and a random share of the tensors above it. The ratio of a replayed
 step to a full one is held against the profile's. Goal: errors of replayed steps with a median of 4 % at most,
@@ -42,10 +42,10 @@ def gru(batch_size: int) -> Tuple[Any, Callable[[], Any]]:
 
 
 def prepared(name: str, options: Any) -> Dict[str, Any]:
-    """Steps, optimizer, profile with the costs of reuse, and minibatches of a model."""
+    """Steps, optimizer, profile with the costs of cache, and minibatches of a model."""
     from elastictrainer import profile_model
+    from elastictrainer.cache.costs import with_cache_costs
     from elastictrainer.experiment import assembly
-    from elastictrainer.reuse.costs import with_reuse_costs
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import CompiledSteps
     from elastictrainer.steps.objective import Objective, classification_loss
@@ -63,7 +63,7 @@ def prepared(name: str, options: Any) -> Dict[str, Any]:
         objective, optimizer, profile = ready.objective, ready.optimizer, ready.profile
         made = {"minibatches": ready.minibatches(), "steps": ready.steps}
     batch = next(made["minibatches"])
-    return {**made, "batch": batch, "profile": with_reuse_costs(profile, objective, optimizer, batch)}
+    return {**made, "batch": batch, "profile": with_cache_costs(profile, objective, optimizer, batch)}
 
 
 def selections_of(folders: List[str], tensors: int) -> List[np.ndarray]:
@@ -79,8 +79,8 @@ def selections_of(folders: List[str], tensors: int) -> List[np.ndarray]:
 
 def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
     """Ratios of the steps of a selection to a full step, by kind, and the profile's."""
-    from elastictrainer.reuse.cache_storage import NotCacheable
-    from elastictrainer.reuse.step_variants import StepVariants
+    from elastictrainer.cache.cache_storage import NotCacheable
+    from elastictrainer.cache.step_variants import StepVariants
 
     compiled, profile = ready["steps"], ready["profile"]
     try:
@@ -96,14 +96,14 @@ def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
     }
     return {
         "selected": int(mask.sum()),
-        "mb": float(profile.reuse.cut_mb[profile.order[mask[profile.order]][-1]]),
+        "mb": float(profile.cache.cut_mb[profile.order[mask[profile.order]][-1]]),
         **{kind: float(np.median([found[kind] for found in passes])) for kind in predicted},
         **{f"{kind}_predicted": ms / profile.full_ms for kind, ms in predicted.items()},
     }
 
 
 def main() -> None:
-    parser = bench.parser(__doc__, "benchmark-output/reuse.json", MODELS)
+    parser = bench.parser(__doc__, "benchmark-output/cache.json", MODELS)
     parser.add_argument("--selections", type=int, default=SELECTIONS, help="how many (default: %(default)s)")
     parser.add_argument("--runs", nargs="+", metavar="RUN", help="folders of runs of the one model given")
     options = parser.parse_args()
@@ -130,7 +130,9 @@ def main() -> None:
             found = np.median(size), np.quantile(size, 0.9), error.mean()
             summary.update(zip((f"{kind}_median", f"{kind}_p90", f"{kind}_mean"), map(float, found)))
             line += "{:>17.1f} %{:>6.1f}{:>7.1f}".format(*(100 * np.array(found)))
-        results.add({"model": name, **summary, "selections": rows, "reuse": profile.reuse.to_json()})
+        results.add(
+            {"model": name, **summary, "selections": rows, "activation_cache": profile.cache.to_json()}
+        )
         print(line, flush=True)
 
 

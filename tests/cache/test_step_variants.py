@@ -13,8 +13,8 @@ from networks import augmented, residual
 
 @pytest.mark.parametrize("network", [residual, augmented], ids=lambda n: n.__name__)
 def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
-    from elastictrainer.reuse.costs import with_reuse_costs
-    from elastictrainer.reuse.step_variants import StepVariants
+    from elastictrainer.cache.costs import with_cache_costs
+    from elastictrainer.cache.step_variants import StepVariants
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.objective import Objective, classification_loss
 
@@ -23,9 +23,9 @@ def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
     optimizers.build(optimizer, model.trainable_variables)
     batch = tf.random.uniform((4, *model.input_shape[1:])), tf.constant([0, 1, 2, 0], tf.int64)
     objective = Objective(model, classification_loss())
-    profile = with_reuse_costs(quick_profile(model, batch, optimizer=optimizer), objective, optimizer, batch)
+    profile = with_cache_costs(quick_profile(model, batch, optimizer=optimizer), objective, optimizer, batch)
     # On a busy machine reading seems to take longer than these few layers do.
-    profile = replace(profile, reuse=replace(profile.reuse, read_ms_per_mb=0.0))
+    profile = replace(profile, cache=replace(profile.cache, read_ms_per_mb=0.0))
     before = [v.numpy() for v in [*model.variables, *optimizers.variables_of(optimizer)]]
     steps = StepVariants(profile, middle(profile), objective, optimizer, batch)
     found = steps.ratios(0.1, warmup=20)  # more than the cache holds: it begins again

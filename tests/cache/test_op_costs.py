@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from builders import random_profile
+from elastictrainer.cache.op_costs import op_costs, weights_of
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.reuse.op_costs import op_costs, weights_of
 
 A, B, C, UNKNOWN = (SimpleNamespace(name=name) for name in ("a", "b", "c", "unknown"))
 

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.cache_reader import order
-from elastictrainer.reuse.cache_storage import NotCacheable
-from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.cache.cache_reader import order
+from elastictrainer.cache.cache_storage import NotCacheable
+from elastictrainer.cache.settings import CacheSettings
 from networks import assign, augmented, everything, residual, trained_step, updating_statistics, values
 
 BATCH, STEPS = 4, 5
 ENDS = range(BATCH, BATCH * STEPS + 1, BATCH)  # of its minibatches
-EXACT = ReuseSettings(dtype="float32", seed=7)
+EXACT = CacheSettings(dtype="float32", seed=7)
 
 
 def data(tf, scale=1.0):
@@ -19,8 +19,8 @@ def data(tf, scale=1.0):
 
 
 def cache_of(tf, step, minibatches, settings=EXACT, capacity=BATCH * STEPS):
-    from elastictrainer.reuse.activation_cache import ActivationCache
-    from elastictrainer.reuse.forward_pass import ForwardPass
+    from elastictrainer.cache.activation_cache import ActivationCache
+    from elastictrainer.cache.forward_pass import ForwardPass
 
     spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), minibatches[0])
     forward = ForwardPass(step.objective, step.optimizer, minibatches[0])
@@ -43,7 +43,7 @@ def shuffled(minibatches, epoch):
     ids=str,
 )
 def test_cached_steps_train_as_steps_that_compute_everything(tf, tmp_path, layers, place):
-    settings = EXACT if place == "memory" else ReuseSettings("auto", "float32", 0, tmp_path, EXACT.seed)
+    settings = EXACT if place == "memory" else CacheSettings("auto", "float32", 0, tmp_path, EXACT.seed)
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), layers)
     minibatches, variables = data(tf), everything(step)
@@ -67,7 +67,7 @@ def test_bfloat16_is_cached_exactly(tf, mixed_precision, dtype):
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), ["c4", "head"])
     minibatches, variables = data(tf), everything(step)
-    cache = cache_of(tf, step, minibatches, ReuseSettings(dtype=dtype, seed=EXACT.seed))
+    cache = cache_of(tf, step, minibatches, CacheSettings(dtype=dtype, seed=EXACT.seed))
     assert {column.dtype for column in cache.storage.columns[:-1]} == {dtype}
     before = values(variables)
     for minibatch in minibatches:
@@ -85,7 +85,7 @@ def test_steps_on_a_float16_cache_train_nearly_the_same(tf):
     before, weights = values(variables), []
     for dtype in ("float32", "float16"):
         assign(variables, before)
-        cache = cache_of(tf, step, minibatches, ReuseSettings(dtype=dtype))
+        cache = cache_of(tf, step, minibatches, CacheSettings(dtype=dtype))
         for minibatch in minibatches:
             cache.write(minibatch)
         for k in range(STEPS):
@@ -100,7 +100,7 @@ def test_numbers_too_large_for_float16_are_stored_as_float32(tf):
     step = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12)
     minibatches = data(tf)
     minibatches[2] = (minibatches[2][0] * 1e6, minibatches[2][1])
-    cache = cache_of(tf, step, minibatches, ReuseSettings())
+    cache = cache_of(tf, step, minibatches, CacheSettings())
     assert cache.storage.columns[0].dtype == "float16"
     for minibatch in minibatches:
         cache.write(minibatch)
@@ -112,7 +112,7 @@ def test_a_cache_that_is_widened_after_reading_began_is_read_in_float32(tf):
     """A profile's measurement reads and writes in turn, and rewinds the cache."""
     tf.keras.utils.set_random_seed(1)
     step, minibatches = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12), data(tf)
-    cache = cache_of(tf, step, minibatches, ReuseSettings())
+    cache = cache_of(tf, step, minibatches, CacheSettings())
     cache.write(minibatches[0])
     cache.read(0, 0)
     cache.write((minibatches[1][0] * 1e6, minibatches[1][1]))
@@ -144,8 +144,8 @@ def test_write_also_gives_the_features_of_the_head(tf):
     tf.keras.utils.set_random_seed(1)
     step = trained_step(tf, residual(tf), ["c4", "head"])
     minibatches, head = data(tf), SolvableHead(step.objective.model)
-    from elastictrainer.reuse.activation_cache import ActivationCache
-    from elastictrainer.reuse.forward_pass import ForwardPass
+    from elastictrainer.cache.activation_cache import ActivationCache
+    from elastictrainer.cache.forward_pass import ForwardPass
 
     forward = ForwardPass(step.objective, step.optimizer, minibatches[0])
     spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), minibatches[0])

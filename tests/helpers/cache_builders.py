@@ -12,10 +12,10 @@ def with_reuse(profile, random=None, once=1.0):
         random: NumPy's generator, of the sizes and of what is computed again; None: one MB, nothing.
         once: share of the forward work that can be done once.
     """
-    from elastictrainer.profiler.reuse_costs import ReuseCosts
+    from elastictrainer.profiler.cache_costs import CacheCosts
 
     n = len(profile)
-    costs = ReuseCosts(
+    costs = CacheCosts(
         once=profile.forward.scaled(once),
         once_flops=profile.forward,
         cut_mb=np.ones(n) if random is None else random.random(n),
@@ -25,7 +25,7 @@ def with_reuse(profile, random=None, once=1.0):
         read_ms=0.01,
         read_ms_per_mb=0.03,
     )
-    return dataclasses.replace(profile, reuse=costs)
+    return dataclasses.replace(profile, cache=costs)
 
 
 def reusable_chain(profile, once=0.95):

@@ -6,11 +6,11 @@ from typing import Any, Callable, Dict, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.cache.activation_cache import ActivationCache
+from elastictrainer.cache.forward_pass import ForwardPass
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.reuse.activation_cache import ActivationCache
-from elastictrainer.reuse.forward_pass import ForwardPass
-from elastictrainer.reuse.settings import ReuseSettings
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_objective import Minibatch
@@ -51,7 +51,7 @@ class StepVariants:
     ):
         """
         Args:
-            profile: the profile, with its `reuse`.
+            profile: the profile, with its `cache`.
             mask: (N,) bool: the selection.
             objective, optimizer: as for CompiledStep.
             batch: inputs and labels; all steps train on it.
@@ -68,7 +68,7 @@ class StepVariants:
         full.trace(*batch)
         plain = step_of(mask, full)
         forward = ForwardPass(objective, optimizer, batch, full)
-        self.cache = ActivationCache(plain, batch, spec, capacity, ReuseSettings(), forward, profile)
+        self.cache = ActivationCache(plain, batch, spec, capacity, CacheSettings(), forward, profile)
         self._places = itertools.count()
         self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.cache.random_states]
         with preserve_variables(self._variables):

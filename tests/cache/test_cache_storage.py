@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.cache_storage import CacheError, CacheStorage, Column
+from elastictrainer.cache.cache_storage import CacheError, CacheStorage, Column
 
 COLUMNS = [Column((3, 2), "float16"), Column((), "int64"), Column((5,), "bool")]
 

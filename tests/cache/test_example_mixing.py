@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.example_mixing import in_parts, most_held, stop_where_examples_mix
-from elastictrainer.reuse.forward_pass import ForwardPass
-from elastictrainer.reuse.split import TracedStep
+from elastictrainer.cache.example_mixing import in_parts, most_held, stop_where_examples_mix
+from elastictrainer.cache.forward_pass import ForwardPass
+from elastictrainer.cache.split import TracedStep
 from elastictrainer.runs import resident
 from networks import cut_of, trained_step, updating_statistics
 

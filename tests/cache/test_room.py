@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastictrainer.reuse.cache_storage import NotCacheable
-from elastictrainer.reuse.cut import Cut
-from elastictrainer.reuse.room import cut_that_fits
-from elastictrainer.reuse.settings import ReuseSettings
+from elastictrainer.cache.cache_storage import NotCacheable
+from elastictrainer.cache.cut import Cut
+from elastictrainer.cache.room import cut_that_fits
+from elastictrainer.cache.settings import CacheSettings
 
 BATCH, EXAMPLES = 4, 1000
 Usage = namedtuple("Usage", "total used free")
@@ -36,7 +36,7 @@ class Step:
 
 
 def cut_of(step, memory, folder=None, ms_per_mb=1.0):
-    settings = ReuseSettings(memory=memory, folder=folder)
+    settings = CacheSettings(memory=memory, folder=folder)
     return cut_that_fits(step, lambda op: 1.0, ms_per_mb, BATCH, EXAMPLES, settings)
 
 
