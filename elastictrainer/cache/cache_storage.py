@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
@@ -66,6 +67,7 @@ class CacheStorage:
             self._offsets.append(self._row_bytes)
             self._row_bytes += -(-column.bytes // _ALIGNMENT) * _ALIGNMENT
         self._file: Any = None
+        self._place = threading.Lock()  # held while the file's position is in use, where it is
         if folder is None:
             self._memory = np.empty((capacity, self._row_bytes), np.uint8)
             return
@@ -130,7 +132,7 @@ class CacheStorage:
         target = np.empty((len(rows), self._row_bytes), np.uint8)
         for row, k in zip(target, rows):
             try:
-                read = os.preadv(self._file.fileno(), [row], int(k) * self._row_bytes)
+                read = self._read(int(k) * self._row_bytes, row)
             except OSError as error:
                 raise CacheError(f"reading the cached examples failed: {error.strerror}") from None
             if read != self._row_bytes:
@@ -152,9 +154,22 @@ class CacheStorage:
             self._file.close()
         self._memory = np.empty((0, 0), np.uint8)
 
+    def _read(self, offset: int, row: NDArray[np.uint8]) -> int:
+        """Fill `row` from the file; return how many bytes there were."""
+        if hasattr(os, "preadv"):
+            return os.preadv(self._file.fileno(), [row.data], offset)
+        with self._place:  # on Windows
+            self._file.seek(offset)
+            return int(self._file.readinto(row))
+
     def _write(self, k: int, row: NDArray[np.uint8]) -> None:
         try:
-            written = os.pwrite(self._file.fileno(), row.data, k * self._row_bytes)
+            if hasattr(os, "pwrite"):
+                written = os.pwrite(self._file.fileno(), row.data, k * self._row_bytes)
+            else:  # on Windows
+                with self._place:
+                    self._file.seek(k * self._row_bytes)
+                    written = self._file.write(row.data)
         except OSError as error:
             raise CacheError(f"caching an example failed: {error.strerror}") from None
         if written != self._row_bytes:

@@ -63,7 +63,8 @@ def run(
     prepare()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):  # SIGHUP: the terminal has gone
+        hang_up = getattr(signal, "SIGHUP", None)  # the terminal has gone; Windows does not know it
+        for number in filter(None, (signal.SIGTERM, hang_up)):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 signal.signal(number, _interrupt)
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)

@@ -10,7 +10,7 @@ import numpy as np
 from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import UsageError
 from elastictrainer.runs import ownership
-from elastictrainer.runs.quiet import load_tensorflow
+from elastictrainer.runs.environment import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 
 if TYPE_CHECKING:

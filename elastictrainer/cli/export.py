@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from elastictrainer.cli.command import add_reading, make_parser, run
 from elastictrainer.registry import EXPORT
-from elastictrainer.runs.quiet import load_tensorflow
+from elastictrainer.runs.environment import load_tensorflow
 from elastictrainer.runs.run_folder import find_runs
 
 _EXAMPLE = "example: et-export runs/birds --format tflite --format saved_model"

@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run
 from elastictrainer.errors import UsageError
-from elastictrainer.runs.quiet import load_tensorflow
+from elastictrainer.runs.environment import load_tensorflow
 
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
 _KINDS = {

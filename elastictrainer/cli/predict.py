@@ -10,7 +10,7 @@ from typing import Dict, Iterator, Optional, Sequence
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import RunError, UsageError
-from elastictrainer.runs.quiet import load_tensorflow
+from elastictrainer.runs.environment import load_tensorflow
 
 _DESCRIPTION = "Classify pictures by a trained model: class and probability, a line for each picture."
 _EXAMPLE = "example: et-predict runs/birds photo.jpg; et-predict model.tflite --json - < photo.jpg"

@@ -9,7 +9,7 @@ from elastictrainer.cli.command import make_parser, run
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import ProfileSettings
 from elastictrainer.experiment.settings_checks import check_values, refuse_inapplicable
-from elastictrainer.runs.quiet import load_tensorflow
+from elastictrainer.runs.environment import load_tensorflow
 
 _DESCRIPTION = (
     "Measure how much of a training step each tensor takes on this device, and write the profile to a file."

@@ -13,10 +13,9 @@ from elastictrainer.models.export import FULL_INT8, export, require_free
 from elastictrainer.registry import EXPORT, EXPORT_FILES
 from elastictrainer.runs import ownership
 from elastictrainer.runs.environment import processors
-from elastictrainer.runs.files import write_text
+from elastictrainer.runs.files import render, write_text
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.runs.templates import render
 from elastictrainer.selection import schemes
 from elastictrainer.steps.keras_compat.inference import compute_in_float32
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
 from elastictrainer.errors import UsageError, shortened, unknown
 from elastictrainer.experiment.settings import CommonSettings, ProfileSettings, TrainSettings, option_of
-from elastictrainer.runs import flat_yaml
+from elastictrainer.runs.files import yaml_texts
 
 _GROUPS = ("model", "data", "speed", "training", "profile", "run", "several devices")  # as --help lists them
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -130,7 +130,7 @@ def _plain(kind: Any) -> Any:
 def _read_yaml(path: str, fields: Dict[str, Any]) -> Dict[str, Any]:
     of_any_command = {**_fields(ProfileSettings), **_fields(TrainSettings)}
     values: Dict[str, Any] = {}
-    for key, value in flat_yaml.texts(path).items():
+    for key, value in yaml_texts(path).items():
         name = ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
         if name not in of_any_command:  # one file serves both commands
             raise UsageError(f"{path}: {unknown('key', key, fields)}")

@@ -14,7 +14,7 @@ from elastictrainer.experiment.run_settings import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_values
 from elastictrainer.registry import EXPORT_FILES, HF
-from elastictrainer.runs.quiet import load_tensorflow
+from elastictrainer.runs.environment import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError, reason
 from elastictrainer.models.export import LABELS
-from elastictrainer.runs.quiet import silenced
+from elastictrainer.runs.environment import silenced
 
 
 class TFLiteFile:

@@ -10,9 +10,8 @@ from elastictrainer.plotting import captions, profiles, selections, table, train
 from elastictrainer.plotting.drawing import Drawing, label, pyplot
 from elastictrainer.plotting.tradeoff import tradeoff
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.runs.files import write_text
+from elastictrainer.runs.files import render, write_text
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.runs.templates import render
 
 _LONG = ("data", "class_names")  # of environment.json: lists of files, for the program
 _ITEMS = 12  # of a list that are shown

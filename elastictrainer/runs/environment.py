@@ -1,13 +1,14 @@
-"""The environment of this program: versions, device, threads, memory."""
+"""The environment of this program: versions, device, threads, memory; and TensorFlow, loaded silently."""
 
 import contextlib
 import os
 import platform
-import resource
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, Optional
+
+import psutil
 
 CPUINFO = Path("/proc/cpuinfo")
 PACKAGES = ("elastictrainer", "tensorflow", "keras", "tensorflow-addons", "vit-keras", "numpy", "scipy")
@@ -76,8 +77,6 @@ def describe() -> Dict[str, Any]:
 
 def memory_bytes() -> int:
     """Return the memory that this process may use: the machine's or a container's."""
-    import psutil
-
     limits = [int(psutil.virtual_memory().total)]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1 of control groups
         with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
@@ -87,6 +86,11 @@ def memory_bytes() -> int:
 
 def peak_rss_bytes() -> int:
     """Return the largest resident memory of this process so far."""
+    try:
+        import resource
+    except ImportError:  # Windows, where psutil knows it
+        memory = psutil.Process().memory_info()
+        return int(getattr(memory, "peak_wset", memory.rss))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
@@ -98,3 +102,29 @@ def peak_gpu_bytes() -> Optional[int]:
     if not tf.config.list_physical_devices("GPU"):
         return None
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def load_tensorflow() -> None:
+    """Import TensorFlow while the process's stderr (file descriptor 2) goes to the null device.
+
+    No setting of TensorFlow's silences the lines that its C++ libraries write. With --debug on the command
+    line nothing is done: the later import then shows them.
+    """
+    if "tensorflow" in sys.modules or "--debug" in sys.argv:
+        return
+    with silenced():
+        import tensorflow  # noqa: F401  # imported for its effect
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Send the process's stderr (file descriptor 2) to the null device in this block."""
+    sys.stderr.flush()
+    stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(null)

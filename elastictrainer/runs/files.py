@@ -1,4 +1,4 @@
-"""Write files and folders such that a reader never sees half of one."""
+"""Files that are written completely or not at all, and read so that nothing in them surprises."""
 
 import contextlib
 import csv
@@ -7,9 +7,15 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Union
+from typing import Any, Dict, Iterable, Iterator, Optional, Union
+
+import yaml
+
+from elastictrainer.errors import UsageError, shortened
 
 _PART = ".part"
+_LARGEST_YAML = 100_000  # bytes; a line for each setting is a fraction, and more would take seconds to read
+_SCALARS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp")}
 
 
 @contextlib.contextmanager
@@ -51,6 +57,18 @@ def remove_unfinished(folder: Path, of: str = "") -> None:
         _remove(unfinished)
 
 
+def to_disk(path: Path) -> None:
+    """Wait until a file, or a folder's list of entries, is on the disk."""
+    on_windows = os.name == "nt"  # where no folder can be opened, and a file only to be written
+    if on_windows and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDWR if on_windows else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def set_aside(path: Path) -> Path:
     """Rename a damaged file or folder, so that nobody takes it for whole; returns its new path."""
     aside, number = path.with_name(f"damaged-{path.name}"), 1
@@ -63,8 +81,8 @@ def set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def without_wildcards(folder: Path) -> Iterator[Path]:
-    """Yield a path to `folder` without `[`, `*`, `?` and a backslash: TensorFlow reads by pattern."""
-    if not set("[*?\\") & set(str(folder)):
+    """Yield a path to `folder` without the wildcards of patterns, by which TensorFlow reads."""
+    if not (set("[*?\\") - {os.sep}) & set(str(folder)):
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="elastictrainer-") as temporary:
@@ -76,15 +94,16 @@ def without_wildcards(folder: Path) -> Iterator[Path]:
 def write_text(path: Union[str, Path], text: str) -> None:
     """Write `text` as UTF-8, completely or not at all; bytes of a file name that are none, as escapes."""
     with atomic_write(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
+        with open(unfinished, "w", newline="\n", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
 
 
-def write_json(path: Union[str, Path], value: Any) -> None:
+def write_json(path: Union[str, Path], value: object) -> None:
     """Write `value` as JSON, completely or not at all. NaN and infinity are refused: they are no JSON."""
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
-def write_csv(path: Union[str, Path], header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+def write_csv(path: Union[str, Path], header: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """Write a table as CSV, completely or not at all; names of files with the bytes that they have."""
     with atomic_write(path) as unfinished:
         with open(unfinished, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
@@ -95,16 +114,75 @@ def write_csv(path: Union[str, Path], header: Iterable[str], rows: Iterable[Iter
 
 def append_line(path: Union[str, Path], line: str) -> None:
     """Append `line` and a line feed to a file; of a full disk or a power failure a torn line may be left."""
-    with open(path, "a", encoding="utf-8") as file:
+    with open(path, "a", newline="\n", encoding="utf-8") as file:
         file.write(f"{line}\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def to_disk(path: Path) -> None:
-    """Wait until a file, or a folder's list of entries, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+def render(template: str, **values: object) -> str:
+    """Fill in a template of the package's assets; HTML templates escape their `values`."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("elastictrainer", "assets"),
+        autoescape=template.endswith(".html.j2"),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(**values)
+
+
+def loads(text: Union[str, bytes]) -> Any:
+    """Parse JSON; ValueError or RecursionError where it is none. NaN and infinity are none."""
+
+    def no_number(word: str) -> float:
+        raise ValueError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=no_number)
+
+
+def yaml_texts(path: Union[str, Path]) -> Dict[str, Optional[str]]:
+    """Return values by key as they stand in a file of `key: value` lines; None for an empty one or `null`.
+
+    YAML's own reading of plain words (`off` is false, `010` is eight, `1:30` is ninety) is left to whoever
+    knows what a key stands for.
+
+    Raises:
+        UsageError: the file cannot be read, is no such file, or has a key twice.
+    """
+    nodes = _scalars(Path(path))
+    return {key: None if node.tag.endswith(":null") else node.value for key, node in nodes.items()}
+
+
+def yaml_values(path: Union[str, Path]) -> Dict[str, Any]:
+    """Return values by key as YAML takes them, for files that this program wrote; raises as `yaml_texts`."""
+    nodes, construct = _scalars(Path(path)), yaml.SafeLoader("").construct_object
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return {key: construct(node) for key, node in nodes.items()}
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise UsageError(f"{path} is not valid YAML: {shortened(str(error), 200)}") from None
+
+
+def _scalars(path: Path) -> Dict[str, yaml.ScalarNode]:
+    try:
+        content = path.read_bytes()
+        if len(content) > _LARGEST_YAML:
+            raise ValueError(f"{len(content)} bytes are too many for settings; is it another file?")
+        root = yaml.compose(content.decode("utf-8"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8 either
+        raise UsageError(f"{path} is not valid YAML: {shortened(str(error), 200)}") from None
+    if root is not None and not isinstance(root, yaml.MappingNode):
+        raise UsageError(f"{path} must hold `key: value` lines, one for each setting.")
+    found: Dict[str, yaml.ScalarNode] = {}
+    for key, value in root.value if root else ():
+        line = f"{path}, line {key.start_mark.line + 1}"
+        if not all(isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS for node in (key, value)):
+            culprit = key.value if isinstance(key, yaml.ScalarNode) else "its key"
+            raise UsageError(f"{line}: {culprit} must be a single value.")
+        if key.value in found:
+            raise UsageError(f"{line}: {key.value!r} is there a second time; leave one out.")
+        found[key.value] = value
+    return found

@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 from pathlib import Path
-from typing import List, Sequence
+from typing import Iterator, List, Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.registry import EXPORT_FILES
@@ -37,7 +37,7 @@ EVALUATION = (
 )
 MODEL_CARD = "README.md"
 _CHECKPOINT = re.compile(r"step-(\d{9})")
-_PLACES = ("checkpoints", "events", "export", "evaluation")  # folders of a run folder
+_FOLDERS = ("checkpoints", "events", "export", "evaluation")
 
 
 def mark(folder: Path, signature: str = "") -> None:
@@ -49,20 +49,18 @@ def signature_of(folder: Path) -> str:
     """Return the signature that `mark` was given; empty where the folder is not marked."""
     if not is_marked(folder):
         return ""
-    _, *rest = (folder / MARKER).read_text(encoding="utf-8", errors="replace").splitlines() or [""]
-    return rest[0] if rest else ""
+    lines = (folder / MARKER).read_text(encoding="utf-8", errors="replace").splitlines()
+    return lines[1] if len(lines) > 1 else ""
 
 
 def is_marked(folder: Path) -> bool:
     """Return whether this program made `folder`."""
-    marker = folder / MARKER
-    return marker.is_file() and not marker.is_symlink()
+    return _is_plain(folder / MARKER)
 
 
 def checkpoints(folder: Path) -> List[Path]:
     """Return the checkpoints in `folder`, the newest first, and no other files."""
-    found = [path for path in _entries(folder) if _CHECKPOINT.fullmatch(path.name)]
-    return sorted((path for path in found if path.is_dir() and not path.is_symlink()), reverse=True)
+    return [path for path in reversed(_entries(folder)) if _is_checkpoint(path) and _is_folder(path)]
 
 
 def checkpoint_name(step: int) -> str:
@@ -72,11 +70,9 @@ def checkpoint_name(step: int) -> str:
 
 def refuse_links(folder: Path) -> None:
     """Raise UsageError if a name that the program writes in `folder` is a link, which leads elsewhere."""
-    for name in (MARKER, *FILES, *_PLACES):
-        inner = _entries(folder / name) if name in ("checkpoints", "export", "evaluation") else []
-        for path in (folder / name, *inner):
-            if path.is_symlink():
-                raise UsageError(f"{path} is a link. A run folder holds none: choose another --output.")
+    for path in (folder / MARKER, *(folder / name for name in _FOLDERS), *_own(folder)):
+        if path.is_symlink():
+            raise UsageError(f"{path} is a link. A run folder holds none: choose another --output.")
 
 
 def refuse_to_replace(folder: Path, needed: Sequence[Path]) -> None:
@@ -99,26 +95,40 @@ def refuse_to_replace(folder: Path, needed: Sequence[Path]) -> None:
 
 def remove_own(folder: Path) -> None:
     """Remove the program's own files in `folder`, but the marker; links, and files of other names, stay."""
-    for path in [*checkpoints(folder / "checkpoints"), folder / "export" / EXPORT_FILES["saved_model"]]:
-        if path.is_dir() and not path.is_symlink():
+    for path in _own(folder):
+        if _is_folder(path) and not path.suffix:  # a checkpoint, or the SavedModel
             shutil.rmtree(path)
-    exported = (*EXPORT_FILES.values(), MODEL_CARD)
-    for path in (
-        *(folder / "events").rglob("events.out.tfevents.*"),
-        *(folder / "export" / name for name in exported),
-        *(folder / "evaluation" / name for name in EVALUATION),
-        *(folder / name for name in FILES),
-    ):
-        if path.is_file() and not path.is_symlink():
+        elif _is_plain(path):
             path.unlink()
-    for place in _PLACES:
-        for inner, _, _ in os.walk(folder / place, topdown=False):
+    for name in _FOLDERS:
+        for inner, _, _ in os.walk(folder / name, topdown=False):
             with contextlib.suppress(OSError):  # it is not empty
                 os.rmdir(inner)
 
 
+def _own(folder: Path) -> Iterator[Path]:
+    """Yield every path that the program writes in a run folder, whether it is there or not."""
+    yield from (folder / name for name in FILES)
+    yield from filter(_is_checkpoint, _entries(folder / "checkpoints"))
+    yield from (folder / "events").rglob("events.out.tfevents.*")
+    yield from (folder / "export" / name for name in (*EXPORT_FILES.values(), MODEL_CARD))
+    yield from (folder / "evaluation" / name for name in EVALUATION)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return _CHECKPOINT.fullmatch(path.name) is not None
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
 def _entries(folder: Path) -> List[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+    return sorted(folder.iterdir()) if _is_folder(folder) else []
 
 
 def signature(content: bytes, make_key: bool = True) -> str:

@@ -10,7 +10,7 @@ from typing import Iterator, Optional
 from elastictrainer.runs.environment import memory_bytes
 
 _PROCESS = Path("/proc/self")
-_LIBC = ctypes.CDLL(None)
+_LIBC = ctypes.CDLL("msvcrt" if os.name == "nt" else None)
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # numbers of glibc's options, see man 3 mallopt
 _LARGE = 2**20  # bytes: a block of so many goes back to the system as soon as it is free
 _keeps_large_blocks = True  # whether malloc keeps such blocks

@@ -1,24 +1,96 @@
-"""A run's folder: it owns every path in it."""
+"""A run's folder: it owns every path in it, and knows what its files must hold."""
 
 import contextlib
-import fcntl
 import json
 import shlex
 import shutil
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
+import filelock
+import jsonschema
 import yaml
 
-from elastictrainer.errors import UsageError
-from elastictrainer.runs import flat_yaml, ownership, schemas
+from elastictrainer.errors import UsageError, shortened
+from elastictrainer.runs import ownership
 from elastictrainer.runs.files import (
     append_line,
+    loads,
     remove_unfinished,
     to_disk,
     write_json,
     write_text,
+    yaml_values,
 )
+
+_NULLABLE = {"type": ["number", "null"], "minimum": -1e300, "maximum": 1e300}  # JSON's 1e999 is infinite
+_NUMBER = {**_NULLABLE, "type": "number"}
+_TEXT = {"type": "string", "maxLength": 4096}
+
+
+def _schema(required: Dict[str, Any], optional: Dict[str, Any]) -> Any:
+    return jsonschema.Draft202012Validator(
+        {"type": "object", "required": list(required), "properties": {**required, **optional}}
+    )
+
+
+def _each(keys: str, kind: Any) -> Dict[str, Any]:
+    return dict.fromkeys(keys.split(), kind)
+
+
+_FILES = {
+    "config.yaml": _schema(
+        {"scheme": _TEXT},
+        {
+            **_each("model dataset weights optimizer activation_cache", _TEXT),
+            **_each("rho epochs interval seed keep batch_size image_size", _NULLABLE),
+        },
+    ),
+    "environment.json": _schema(
+        {},
+        {
+            "class_names": {"type": "array", "items": _TEXT, "uniqueItems": True},
+            "versions": {"type": "object"},
+            "device": _TEXT,
+            "threads": {"type": "object", "properties": {"processors": {"type": "integer"}}},
+            "directory": _TEXT,
+            "data": {
+                "type": "object",
+                "required": ["class_names", "train", "test"],
+                "properties": _each("train val test", {"type": "object", "required": ["count", "contents"]}),
+            },
+        },
+    ),
+    "metrics.jsonl": _schema(
+        {"epoch": _NUMBER},
+        _each(
+            "train_seconds_total test_accuracy test_loss val_accuracy val_loss flops flops_total", _NULLABLE
+        ),
+    ),
+    "selections.jsonl": _schema(
+        {},
+        {
+            "selected": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            "importance": {"type": "array", "items": _NUMBER},
+            **_each("epoch step predicted_ratio", _NULLABLE),
+        },
+    ),
+    "summary.json": _schema(
+        {
+            **_each("train_seconds importance_seconds selection_seconds trace_seconds", _NUMBER),
+            **_each("rho_requested rho_predicted rho_achieved", _NULLABLE),
+        },
+        {
+            **_each("accuracy_best accuracy_last", _NULLABLE),  # of a run that was evaluated
+            **_each("cached_share cache_bytes cache_write_seconds cache_read_seconds", _NULLABLE),
+            **_each("flops_total energy_joules peak_rss_bytes", _NULLABLE),
+            **_each("accuracy_old accuracy_new", _NULLABLE),
+            **_each("accuracy loss val_accuracy val_loss val_accuracy_last kept_epoch", _NULLABLE),
+            "kept_weights": _TEXT,
+            "stopped": {**_TEXT, "type": ["string", "null"]},
+        },
+    ),
+}
 
 
 class RunFolder:
@@ -26,6 +98,19 @@ class RunFolder:
 
     def __init__(self, path: Union[str, Path]):
         self.path = Path(path)
+        self._lock_path = self.path / ".lock"
+        self.config_path = self.path / "config.yaml"
+        self.environment_path = self.path / "environment.json"
+        self.metrics_path = self.path / "metrics.jsonl"
+        self.selections_path = self.path / "selections.jsonl"
+        self.summary_path = self.path / "summary.json"
+        self.profile_path = self.path / "profile.json"
+        self.checkpoints_path = self.path / "checkpoints"
+        self.events_path = self.path / "events"
+        self.model_path = self.path / "model.keras"
+        self.best_path = self.path / "best.keras"
+        self.kept_path = self.path / "kept.npz"
+        self.export_path = self.path / "export"
 
     @classmethod
     def create(cls, path: Union[str, Path], overwrite: bool = False) -> "RunFolder":
@@ -49,17 +134,21 @@ class RunFolder:
         """
         if resume and not self.config_path.exists():
             raise UsageError(f"{self.path} is no run folder (no config.yaml): there is nothing to resume.")
+        lock = filelock.FileLock(self._lock_path, timeout=0)  # the system unlocks when the process ends
         try:
             is_new = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = open(self._lock_path, "a")
+            held = lock.acquire()
+        except filelock.Timeout:
+            raise UsageError(
+                f"{self.path} is in use by another process: wait for it, or choose another --output."
+            ) from None
         except (OSError, ValueError) as error:  # ValueError: a zero byte
             raise UsageError(
                 f"cannot write to {str(self.path)[:200]}: {getattr(error, 'strerror', None) or error}. "
                 "Choose another --output."
             ) from None
-        with lock:
-            self._lock(lock)
+        with held:
             # Of a process that was killed before its config was written.
             remove_unfinished(self.path, of=self.config_path.name)
             try:
@@ -78,18 +167,6 @@ class RunFolder:
                 if is_new and not self._content() and not ownership.is_marked(self.path):
                     shutil.rmtree(self.path, ignore_errors=True)
 
-    def _lock(self, lock: IO[str]) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system unlocks when the process ends
-        except BlockingIOError:
-            raise UsageError(
-                f"{self.path} is in use by another process: wait for it, or choose another --output."
-            ) from None
-        except OSError as error:
-            raise UsageError(
-                f"cannot lock {self.path}: {error.strerror}. Put the run folder on another file system."
-            ) from None
-
     def begin(self) -> None:
         """Remove the files of an earlier run; from here on the folder is known as a run's."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -102,20 +179,6 @@ class RunFolder:
         """Return everything in the folder but the lock and the marker."""
         own = (self._lock_path.name, ownership.MARKER)
         return [path for path in self.path.iterdir() if path.name not in own]
-
-    _lock_path = property(lambda self: self.path / ".lock")
-    config_path = property(lambda self: self.path / "config.yaml")
-    environment_path = property(lambda self: self.path / "environment.json")
-    metrics_path = property(lambda self: self.path / "metrics.jsonl")
-    selections_path = property(lambda self: self.path / "selections.jsonl")
-    summary_path = property(lambda self: self.path / "summary.json")
-    profile_path = property(lambda self: self.path / "profile.json")
-    checkpoints_path = property(lambda self: self.path / "checkpoints")
-    events_path = property(lambda self: self.path / "events")
-    model_path = property(lambda self: self.path / "model.keras")
-    best_path = property(lambda self: self.path / "best.keras")
-    kept_path = property(lambda self: self.path / "kept.npz")
-    export_path = property(lambda self: self.path / "export")
 
     def write_config(self, config: Dict[str, Any]) -> None:
         """Write the resolved configuration, signed by this user."""
@@ -169,8 +232,8 @@ class RunFolder:
 
     def config(self) -> Dict[str, Any]:
         """Read the resolved configuration; UsageError where it is damaged."""
-        config = flat_yaml.values(self.config_path)
-        schemas.check(self.config_path, config)
+        config = yaml_values(self.config_path)
+        _check(self.config_path, config)
         return config
 
     @property
@@ -181,7 +244,7 @@ class RunFolder:
     def environment(self) -> Dict[str, Any]:
         """Read environment.json; empty where the file is missing, UsageError where it is damaged."""
         text = _text(self.environment_path)
-        return {} if text is None else schemas.parse(self.environment_path, text)
+        return {} if text is None else _parse(self.environment_path, text)
 
     def class_names(self) -> List[str]:
         """Return the classes of the run's model, by label; empty where it had not begun."""
@@ -195,7 +258,7 @@ class RunFolder:
                 f"{self.path} has no summary.json: the run did not finish. "
                 f"Go on with it: {self.resume_command}"
             )
-        summary: Dict[str, Any] = schemas.parse(self.summary_path, text)
+        summary: Dict[str, Any] = _parse(self.summary_path, text)
         if "accuracy" not in summary and "accuracy_last" in summary:  # of an earlier version
             summary["accuracy"] = summary["accuracy_last"]
         return summary
@@ -211,7 +274,7 @@ class RunFolder:
 
 def _lines(path: Path) -> List[Dict[str, Any]]:
     complete = (_text(path) or "").split("\n")[:-1]  # a power failure may have cut the last line short
-    return [schemas.parse(path, line) for line in complete]
+    return [_parse(path, line) for line in complete]
 
 
 def _text(path: Path) -> Optional[str]:
@@ -224,6 +287,26 @@ def _text(path: Path) -> Optional[str]:
         raise UsageError(
             f"{path} cannot be read ({getattr(error, 'strerror', None) or 'no text'})."
         ) from None
+
+
+def _parse(path: Path, text: str) -> Any:
+    """Parse `text` of a run's file as JSON; UsageError where it is none, or of another kind."""
+    try:
+        value = loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is damaged ({shortened(str(error), 120)}): {text.strip()[:40]}") from None
+    _check(path, value)
+    return value
+
+
+def _check(path: Path, value: Any) -> None:
+    """Raise UsageError if `value` does not belong into a run's file of that name."""
+    error = jsonschema.exceptions.best_match(_FILES[path.name].iter_errors(value))
+    if error is not None:
+        place = "/".join(map(str, error.absolute_path))
+        raise UsageError(
+            f"{path} is damaged ({place + ': ' if place else ''}{shortened(error.message, 120)})."
+        )
 
 
 def find_runs(paths: List[str]) -> List[RunFolder]:

@@ -58,7 +58,8 @@ class StoredValues:
     def read(self, number: int) -> NDArray[Any]:
         """Return the value of the variable of this number."""
         offset, like = self._places[number]
-        stored = os.pread(self._file.fileno(), like.nbytes, offset)
+        self._file.seek(offset)
+        stored = self._file.read(like.nbytes)
         return np.frombuffer(stored, like.dtype).reshape(like.shape)
 
     def restore(self) -> None:

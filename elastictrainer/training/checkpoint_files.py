@@ -10,9 +10,8 @@ import tensorflow as tf
 from elastictrainer.errors import RunError
 from elastictrainer.profiler.memory_profile import variable_bytes
 from elastictrainer.runs import ownership
-from elastictrainer.runs.files import atomic_write, remove_unfinished, set_aside, without_wildcards
+from elastictrainer.runs.files import atomic_write, loads, remove_unfinished, set_aside, without_wildcards
 from elastictrainer.runs.log import LOG
-from elastictrainer.runs.schemas import loads
 from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.zeros import share_zeros
 

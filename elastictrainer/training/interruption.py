@@ -4,7 +4,8 @@ import signal
 import threading
 from typing import Any, Dict
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# SIGHUP, that the terminal has gone, is not known to Windows.
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class HandledSignals:

@@ -1,7 +1,9 @@
-"""The description of the machine that a run writes."""
+"""The description of the machine that a run writes, and the import of TensorFlow, which writes nothing."""
 
 import json
 import platform
+import subprocess
+import sys
 
 
 def test_threads_are_those_that_tensorflow_was_told_to_use(tf, monkeypatch):
@@ -36,3 +38,37 @@ def test_the_memory_of_this_machine_is_known():
     from elastictrainer.runs import environment
 
     assert 1e8 < environment.memory_bytes() < 1e15
+
+
+PROGRAM = """
+import os, sys
+from elastictrainer.runs.environment import load_tensorflow
+sys.argv = ["et-test", *sys.argv[1:]]
+load_tensorflow()
+print("tensorflow" in sys.modules)
+os.write(2, b"stderr works")
+"""
+
+
+def load(tmp_path, *arguments, content="import os\nos.write(2, b'noise ')\n"):
+    """Run PROGRAM with a module `tensorflow` of that content; by default its import writes to stderr."""
+    (tmp_path / "tensorflow.py").write_text(content)
+    program = "import sys; sys.path.insert(0, sys.argv.pop(1))" + PROGRAM
+    return subprocess.run(
+        [sys.executable, "-c", program, tmp_path, *arguments], capture_output=True, text=True
+    )
+
+
+def test_what_the_import_writes_is_discarded_and_stderr_works_afterwards(tmp_path):
+    result = load(tmp_path)
+    assert (result.stdout, result.stderr) == ("True\n", "stderr works")
+
+
+def test_with_debug_the_import_is_left_to_the_caller(tmp_path):
+    result = load(tmp_path, "--debug")
+    assert (result.stdout, result.stderr) == ("False\n", "stderr works")
+
+
+def test_stderr_is_restored_after_a_failed_import(tmp_path):
+    result = load(tmp_path, content="raise ImportError('broken')\n")
+    assert result.returncode == 1 and "broken" in result.stderr

@@ -1,17 +1,23 @@
-"""Files that are written completely or not at all."""
+"""Files that are written completely or not at all, and settings in which what stands is what is meant."""
 
 import os
 
+import jinja2
 import pytest
+import yaml
 
+from elastictrainer import UsageError
 from elastictrainer.runs.files import (
     append_line,
     atomic_write,
     remove_unfinished,
+    render,
     set_aside,
     write_csv,
     write_json,
     write_text,
+    yaml_texts,
+    yaml_values,
 )
 
 
@@ -81,3 +87,84 @@ def test_names_that_are_no_utf_8_are_written_all_the_same(tmp_path):
     assert (tmp_path / "t.csv").read_bytes() == b"image\ncaf\xe9.jpg\n"
     write_text(tmp_path / "t.txt", name)
     assert (tmp_path / "t.txt").read_text(encoding="utf-8") == r"caf\udce9.jpg"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "c.yaml"
+
+    def written(content):
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return written
+
+
+def test_words_stand_for_themselves(file):
+    content = "a: off\nb: 010\nc: 1:30\nd: 2024-01-01\ne: 1_000\nf: 'null'\ng: null\nh: ~\ni:\nj: ä b"
+    assert yaml_texts(file(content)) == {
+        "a": "off",
+        "b": "010",
+        "c": "1:30",
+        "d": "2024-01-01",
+        "e": "1_000",
+        "f": "null",
+        "g": None,
+        "h": None,
+        "i": None,
+        "j": "ä b",
+    }
+    assert yaml_texts(file("")) == {} == yaml_texts(file("# nothing\n"))
+
+
+def test_what_was_dumped_is_read(file):
+    dumped = {"a": 1, "b": 0.0001, "c": None, "d": True, "e": "off", "f": "010", "g": "two\nlines", "h": 1e-9}
+    assert yaml_values(file(yaml.safe_dump(dumped))) == dumped
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        ("a: 1\na: 2", "line 2: 'a' is there a second time"),
+        ("a: [1]", "line 1"),
+        ("a: {b: 1}", "single value"),
+        ("? [a]\n: 1", "line 1"),
+        ("a: !!binary aGk=", "line 1"),
+        ("a: !!python/object/apply:os.getcwd []", "single value"),
+        ("text", "key: value"),
+        ("a: {", "not valid YAML"),
+        ("a: \x07", "not valid YAML"),
+        (b"\xff\xfea\x00:\x00", "not valid YAML"),
+        ("a: " + "[" * 50_000, "not valid YAML"),
+        ("a: " + "x" * 200_000, "too many for settings"),
+    ],
+    ids=lambda value: repr(value[:30]),
+)
+def test_all_else_in_a_settings_file_is_refused_with_the_line(file, content, said):
+    with pytest.raises(UsageError, match="c.yaml") as error:
+        yaml_texts(file(content))
+    assert said in str(error.value) and len(str(error.value)) < 500
+
+
+def test_html_templates_escape_their_values():
+    page = render(
+        "report.html.j2",
+        about="x > y",
+        rows=[{"run": "<elastic>", "scheme": "<full>"}],
+        tradeoff="data:,",
+        figures={},
+        runs=[],
+    )
+    assert "x &gt; y" in page
+    for name in ("full", "elastic"):
+        assert f"&lt;{name}&gt;" in page and f"<{name}>" not in page
+
+
+def test_a_template_without_its_values_is_refused():
+    with pytest.raises(jinja2.UndefinedError):
+        render("report.html.j2")
+
+
+def test_an_unknown_template_is_refused():
+    with pytest.raises(jinja2.TemplateNotFound):
+        render("nothing.j2")

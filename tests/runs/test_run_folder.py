@@ -1,4 +1,4 @@
-"""A run folder: who may write to it, and what is read back."""
+"""A run folder: who may write to it, what is read back, and what is damaged: each file is named."""
 
 import errno
 import os
@@ -6,8 +6,10 @@ import shlex
 
 import pytest
 
+from elastictrainer.cli import plot
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.run_folder import RunFolder, find_runs
+from run_builders import make_run
 
 SUMMARY = {
     **dict.fromkeys(("accuracy", "accuracy_best"), 0.5),
@@ -131,3 +133,84 @@ def test_a_file_system_without_locks_is_said_as_such(tmp_path, monkeypatch):
 def test_the_command_that_goes_on_with_a_run_can_be_pasted(tmp_path):
     run = RunFolder.create(tmp_path / "my birds; 'twice'")
     assert shlex.split(run.resume_command) == ["et-train", "--resume", str(run.path)]
+
+
+READERS = {
+    "config.yaml": RunFolder.config,
+    "environment.json": RunFolder.environment,
+    "metrics.jsonl": RunFolder.metrics,
+    "selections.jsonl": RunFolder.selections,
+    "summary.json": RunFolder.summary,
+}
+
+
+@pytest.fixture
+def whole(tmp_path):
+    return make_run(tmp_path / "run")
+
+
+def test_what_a_run_leaves_is_sound(whole):
+    for name, read in READERS.items():
+        assert (whole.path / name).exists() and read(whole)
+
+
+@pytest.mark.parametrize(
+    "name, content, said",
+    [
+        ("summary.json", "", "Expecting value"),
+        ("summary.json", "[]", "is not of type 'object'"),
+        ("summary.json", "{}", "is a required property"),
+        ("summary.json", "{'a': 1}", "property name"),
+        ("summary.json", "[" * 100_000, "recursion"),
+        ("summary.json", '{"accuracy_best": NaN}', "NaN is not JSON"),
+        ("summary.json", '{"accuracy_best": ' + "9" * 5000 + "}", "damaged"),
+        ("summary.json", b"\xff\xfe{}", "no text"),
+        ("metrics.jsonl", "7\n", "is not of type 'object'"),
+        ("metrics.jsonl", '{"epoch": "one"}\n', "epoch: 'one' is not of type 'number'"),
+        ("metrics.jsonl", '{"epoch": 1, "test_accuracy": 1e999}\n', "test_accuracy: inf is greater"),
+        ("metrics.jsonl", '{"epoch": 1, "test_loss": [1]}\n', "test_loss"),
+        ("selections.jsonl", '{"selected": "all"}\n', "selected"),
+        ("selections.jsonl", '{"selected": [-1]}\n', "selected/0"),
+        ("selections.jsonl", '{"importance": [null]}\n', "importance/0"),
+        ("environment.json", '{"class_names": "ab"}', "class_names: 'ab' is not of type 'array'"),
+        ("environment.json", '{"class_names": ["a", "a"]}', "has non-unique elements"),
+        ("environment.json", '{"class_names": [1, 2]}', "class_names"),
+        ("environment.json", '{"data": {}}', "required property"),
+        ("config.yaml", "rho: 0.5", "'scheme' is a required property"),
+        ("config.yaml", "scheme: full\nrho: half", "rho: 'half' is not of type"),
+        ("config.yaml", "scheme: full\nepochs: [1]", "line 2"),
+        ("config.yaml", "- full", "key: value"),
+        ("config.yaml", "scheme: full\nseed: 0o9", "seed"),
+        ("config.yaml", "", "'scheme' is a required property"),
+    ],
+    ids=lambda value: repr(value[:30]),
+)
+def test_what_is_damaged_is_named(whole, name, content, said):
+    (whole.path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UsageError) as error:
+        READERS[name](whole)
+    assert str(whole.path / name) in str(error.value) and said in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_command_that_reads_a_damaged_run_says_so(whole, capsys, tmp_path, name):
+    (whole.path / name).write_text("[1, 2]\n")
+    found = [
+        plot.main([what, str(whole.path), "--output", str(tmp_path / out)])
+        for what, out in (
+            ("curves", "a.png"),
+            ("selection", "b.png"),
+            ("report", "c.html"),
+            ("table", "d.json"),
+        )
+    ]
+    said = capsys.readouterr().err
+    assert 2 in found and set(found) <= {0, 2} and name in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("key", ["importance_seconds", "train_seconds", "rho_achieved"])
+def test_no_lacking_key_reaches_a_plot(whole, key):
+    whole.write_summary({k: v for k, v in whole.summary().items() if k != key})
+    with pytest.raises(UsageError, match=key):
+        whole.summary()

@@ -1,0 +1,100 @@
+"""The package on a system without what only Linux has: modules, signals, clocks and files are hidden first.
+
+This stands for Windows and macOS, on which no test has run.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# What Windows does not know; macOS lacks some of it.
+HIDDEN = """
+import builtins, os, pathlib, signal, sys, time
+import ctypes, multiprocessing, subprocess, tempfile  # the standard library's own, as they are on this system
+import psutil
+for module in ("fcntl", "resource", "pwd", "grp", "termios", "pty", "posix_ipc"):
+    sys.modules[module] = None
+for holder, names in {
+    signal: ["SIGHUP", "SIGUSR1", "SIGKILL"],
+    time: ["CLOCK_BOOTTIME", "clock_gettime"],
+    os: ["sysconf", "sched_getaffinity", "posix_fallocate", "preadv", "pread", "pwrite", "getuid", "fork"],
+}.items():
+    for name in names:
+        if hasattr(holder, name):
+            delattr(holder, name)
+really_open = builtins.open
+
+def opened(file, *rest, **more):
+    asks = sys._getframe(1).f_globals.get("__name__", "")
+    if str(file).startswith(("/proc/", "/sys/")) and not asks.startswith(("psutil", "filelock")):
+        raise FileNotFoundError(2, "No such file or directory", file)
+    return really_open(file, *rest, **more)
+
+builtins.open = opened
+pathlib.Path.open = lambda self, *rest, **more: opened(self, *rest, **more)
+"""
+
+
+def run(program, *arguments, status=0, **options):
+    """Run `program` where all that is hidden; returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", HIDDEN + program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+        **options,
+    )
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+def test_the_numpy_core_is_imported_and_keeps_run_folders_and_caches(tmp_path):
+    program = """
+import re
+import numpy as np
+text = open(sys.argv[1], encoding="utf-8").read()
+strict = text[text.index("[[tool.mypy.overrides]]"):text.index("check_untyped_defs")]
+modules = re.findall('"(elastictrainer[a-z_.]*)"', strict)
+assert len(modules) > 15
+for module in [*modules, "elastictrainer.runs.environment", "elastictrainer.runs.resident"]:
+    __import__(module)
+assert "tensorflow" not in sys.modules
+
+from elastictrainer import UsageError
+from elastictrainer.cache.cache_storage import CacheStorage, Column
+from elastictrainer.runs import environment, resident
+from elastictrainer.runs.run_folder import RunFolder
+
+run = RunFolder.create("run")
+run.write_config({"scheme": "full"})
+run.add_metrics({"epoch": 0})
+with run.claimed(resume=True):
+    try:
+        with RunFolder("run").claimed(resume=True):
+            raise AssertionError("the folder is claimed twice")
+    except UsageError as error:
+        assert "in use" in str(error)
+assert run.is_own() and run.metrics() == [{"epoch": 0}]
+assert environment.peak_rss_bytes() > 1e6 and environment.processors() and environment.memory_bytes() > 1e6
+assert resident.resident_bytes() > 1e6 and resident.peak_bytes() is None and not resident.reset_peak()
+resident.release_memory()
+
+cache = CacheStorage([Column((3,), "float32")], 4, run.path)
+cache.add([np.arange(12, dtype=np.float32).reshape(4, 3)])
+assert cache.read(np.array([2, 0]))[0].tolist() == [[6, 7, 8], [0, 1, 2]]
+"""
+    pyproject = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "home")}
+    run(program, pyproject, cwd=tmp_path, env=environment)
+
+
+@pytest.mark.parametrize("command", ["profile", "train", "evaluate", "predict", "export", "plot"])
+def test_every_command_starts_and_refuses_a_wrong_option(command):
+    program = f"from elastictrainer.cli.{command} import main; sys.exit(main(sys.argv[1:]))"
+    assert f"et-{command}" in run(program, "--help")
+    refused = run(program, "one", "two", "--no-such-option", status=2)
+    assert "--no-such-option" in refused and "Traceback" not in refused
