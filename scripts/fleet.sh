@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Compare three rules for a fleet of eight simulated clients, four of them four times slower; docs/fleet.md has the picture.
 #     DATA=/path/to/cub100 WEIGHTS=/path/to/mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5 bash scripts/fleet.sh
-# Without DATA it is the embedded task. ROUNDS ("4 7 8": of full, drop, elastic) may be set. Writes into fleet-output/.
+# Without DATA it is the embedded task. ROUNDS ("4 7 8": of full, drop, elastic) may be set; arguments are settings of the
+# fleet, such as least-rho=0.4. Writes into fleet-output/, with all that Flower, Ray and TensorFlow print in RULE.log.
 set -euo pipefail
 export STACK=keras3
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -9,14 +10,34 @@ prepare_environment flower
 
 read -ra rounds <<< "${ROUNDS:-4 7 8}"
 if [ -n "${DATA:-}" ]; then
-    options=(--dataset "$DATA" --model mobilenetv2 --weights "${WEIGHTS:-imagenet}" --image-size 64 --batch-size 16)
+    weights=${WEIGHTS:-imagenet}
+    if [ -f "$weights" ]; then
+        weights=$(cd "$(dirname "$weights")" && pwd)/$(basename "$weights")
+    fi
+    settings="dataset='$(cd "$DATA" && pwd)' model='mobilenetv2' weights='$weights' image-size=64"
 else
-    options=(--dataset demo --model demo --batch-size 16)
+    settings="dataset='demo' model='demo'"
 fi
-mkdir -p "$repository/fleet-output"
-cd "$repository/fleet-output"
+output=$repository/fleet-output
+mkdir -p "$output"
+cd "$output"
+settings+=" batch-size=16 clients=8 slow-downs='1,1,1,1,4,4,4,4' timeout=7200.0 profile='$output/profile.json' $*"
+# One client at a time, so that the profile is of a whole machine.
+simulation="num-supernodes=8 client-resources-num-cpus=1 init-args-num-cpus=1"
+export TF_CPP_MIN_LOG_LEVEL=3 FLWR_TELEMETRY_ENABLED=0
+app=$(python -m elastictrainer.fleet)
 rules=(full drop elastic)
 for k in 0 1 2; do
-    python "$repository/studies/fleet.py" run "${rules[$k]}" --rounds "${rounds[$k]}" "${options[@]}" "$@"
+    rule=${rules[$k]}
+    rm -rf "$rule"
+    echo "rule $rule, ${rounds[$k]} rounds; Flower starts"
+    flwr run "$app" --stream --federation-config "$simulation" \
+        --run-config "$settings rule='$rule' rounds=${rounds[$k]} output='$output/$rule'" 2>&1 |
+        tee "$rule.log" | { grep --line-buffered -o 'fleet: .*' || true; }
+    if [ ! -e "$rule/model.keras" ]; then # flwr run succeeds even where the run fails
+        tail -n 20 "$rule.log" >&2
+        echo "the run failed; all that was printed: $output/$rule.log" >&2
+        exit 1
+    fi
 done
-python "$repository/studies/fleet.py" draw full drop elastic --output fleet.png
+python "$repository/studies/fleet.py" "${rules[@]}" --output fleet.png

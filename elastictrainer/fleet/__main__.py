@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from elastictrainer.errors import UsageError
-from elastictrainer.fleet.flower import require_flower
+from elastictrainer.fleet import require_flower
 
 
 def main() -> int:

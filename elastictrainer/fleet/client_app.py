@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
 
-from elastictrainer.fleet.flower import require_flower
+from elastictrainer.fleet import require_flower
 
 require_flower()
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -16,8 +16,7 @@ from flwr.clientapp import ClientApp
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
-from elastictrainer.fleet.local_training import LocalTraining
-from elastictrainer.fleet.partition import dirichlet, keep_decoded, own_images
+from elastictrainer.fleet.local_training import LocalTraining, dirichlet, keep_decoded, own_images
 from elastictrainer.fleet.round_work import Device
 from elastictrainer.fleet.settings import FleetSettings
 

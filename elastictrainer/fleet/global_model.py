@@ -3,22 +3,25 @@
 import functools
 import operator
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set
+from typing import Dict, List, Mapping, Set, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
-from elastictrainer.fleet.feature_statistics import FeatureStatistics
-from elastictrainer.fleet.local_training import head_indices, start_digest
-from elastictrainer.fleet.partial_average import Update, average, refusal
-from elastictrainer.fleet.partition import keep_decoded
+from elastictrainer.fleet.answers import Description, Limits, Refused, Trained, average
+from elastictrainer.fleet.local_training import head_indices, keep_decoded, start_digest
 from elastictrainer.fleet.settings import FleetSettings
 from elastictrainer.models.solved_head import SolvableHead, solve
 from elastictrainer.runs.files import write_csv
 from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.training.evaluation import Evaluator
+
+Row = Dict[str, Union[int, float]]
+_LONGEST_PASS = (
+    10.0  # times the timeout: a client has made a pass when it answers, in a simulation a fast one
+)
 
 
 @dataclass
@@ -26,13 +29,17 @@ class GlobalModel:
     """The model of a fleet.
 
     Attributes:
+        clients: by name, those whose description was sound; nobody else trains.
         seconds: by the clients' profiles, that all rounds so far took: each waits for its slowest client.
+        round_s: seconds of a round.
         rows: what is known of each round, as in rounds.csv.
     """
 
     settings: FleetSettings
+    clients: Dict[str, Description] = field(default_factory=dict)
     seconds: float = 0.0
-    rows: List[Dict[str, Any]] = field(default_factory=list)
+    round_s: float = 0.0
+    rows: List[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         training = self.settings.for_training()
@@ -42,70 +49,76 @@ class GlobalModel:
         self.model = assembly.make_model(training, len(self.class_names))
         self.start = start_digest(self.model)
         self.changed: Set[int] = set()  # tensors that are no longer what every client starts from
-        self._examples: Dict[str, int] = {}  # that each client has
+        self._head = SolvableHead(self.model)
         self._evaluator = Evaluator(self.model)
+        features = self._head.features(next(iter(self.data.test()))[0]).numpy()
+        self.limits = Limits(
+            len(self.class_names),
+            features.shape[1],
+            self.settings.most_images,
+            float(np.square(features).sum(axis=1).mean()),
+            _LONGEST_PASS * self.settings.timeout,
+        )
 
     @property
-    def weights(self) -> List[NDArray[Any]]:
+    def weights(self) -> List[NDArray[np.float32]]:
         """The values of all tensors."""
         return [variable.numpy() for variable in tf_variables(self.model.trainable_weights)]
 
-    def to_send(self) -> Dict[int, NDArray[Any]]:
+    def to_send(self) -> Dict[int, NDArray[np.float32]]:
         """Return the tensors that clients do not have, by index: those that anyone trained."""
         values = tf_variables(self.model.trainable_weights)
         return {index: values[index].numpy() for index in sorted(self.changed)}
 
-    def solve_head(self, statistics: Mapping[str, FeatureStatistics], seconds: Iterable[float]) -> List[str]:
-        """Solve the head for the images of all clients, without having any.
+    def solve_head(self) -> None:
+        """Solve the head for the images of all clients, without having any, and set the time of a round.
 
-        `statistics` are by the client's name; `seconds` is what each client's pass over its images takes.
-        Returns a line for each client that is refused; UsageError where all are.
+        UsageError where there is no client.
         """
-        head = SolvableHead(self.model)
-        width = int(head.layer.kernel.shape[0])
-        refused, sound = [], {}
-        for client, of_client in statistics.items():
-            problem = of_client.problem(len(self.class_names), width)
-            if problem:
-                refused.append(f"{client}: refused: {problem}")
-            else:
-                sound[client] = of_client
-        if not sound:
+        if not self.clients:
             raise UsageError(
-                "no client has sent statistics of its images that can be used. " + " ".join(refused)
+                "no client has sent a description of its images that can be used. The lines above say why; "
+                "flower-supernode shows its own."
             )
-        self._examples = {client: int(one.counts.sum()) for client, one in sound.items()}
-        together = functools.reduce(operator.add, sound.values())
+        clients = self.clients.values()
+        together = functools.reduce(operator.add, (client.statistics for client in clients))
         features, labels = together.examples(self.settings.seed)
         targets = np.eye(len(self.class_names), dtype=np.float32)[labels]
-        kernel, bias, _ = solve(features, targets, use_bias=bool(head.layer.use_bias))
-        head.assign(kernel, bias)
+        kernel, bias, _ = solve(features, targets, use_bias=bool(self._head.layer.use_bias))
+        self._head.assign(kernel, bias)
         self.changed.update(head_indices(self.model))
-        self.seconds += max(seconds, default=0.0)
-        return refused
+        self.seconds += max(client.pass_s for client in clients)
+        full_s = sorted(client.full_s for client in clients)
+        self.round_s = self.settings.seconds or full_s[(len(full_s) - 1) // 2]
 
-    def add_round(self, updates: Sequence[Update], seconds: Iterable[float]) -> List[str]:
-        """Average a round's updates, of `seconds` each, into the model; return why any is refused."""
-        before = self.weights
-        reasons = [refusal(one, before, self._examples.get(one.client)) for one in updates]
-        sound = [one for one, reason in zip(updates, reasons) if reason is None]
+    def add_round(self, answers: Mapping[str, Trained]) -> Dict[str, str]:
+        """Average the sound answers, by the clients' names, into the model; return why any is refused."""
+        before, sound, refused = self.weights, [], {}
+        for name, trained in answers.items():
+            try:
+                if name not in self.clients:
+                    raise Refused("it has not described its images")
+                trained.check(self.clients[name], before, self.round_s)
+                sound.append(trained)
+            except Refused as error:
+                refused[name] = str(error)
         for variable, values in zip(tf_variables(self.model.trainable_weights), average(sound, before)):
             variable.assign(values)
         self.changed.update(index for one in sound for index in one.tensors)
-        self.seconds += max(seconds, default=0.0)
-        return [reason for reason in reasons if reason is not None]
+        self.seconds += max((one.seconds for one in sound), default=0.0)
+        return refused
 
-    def evaluate(self, number: int, **about: Any) -> Dict[str, float]:
-        """Test the model after round `number`, and write the rounds so far; returns accuracy and loss."""
+    def evaluate(self, number: int, about: Mapping[str, float]) -> Row:
+        """Test the model after round `number`, and write the rounds so far; return this one's row."""
         score = self._evaluator(self.data.test())
-        figures = {"accuracy": score.accuracy, "loss": score.loss}
-        self.rows.append({"round": number, "seconds": round(self.seconds, 3), **figures, **about})
+        row = {"round": number, "seconds": round(self.seconds, 3), "accuracy": score.accuracy}
+        self.rows.append({**row, "loss": score.loss, **about})
         if self.settings.output_folder:
             self.settings.output_folder.mkdir(parents=True, exist_ok=True)
             names = list(dict.fromkeys(name for row in self.rows for name in row))
             table = [[row.get(name, "") for name in names] for row in self.rows]
             write_csv(self.settings.output_folder / "rounds.csv", names, table)
-        return figures
+        return self.rows[-1]
 
     def save(self) -> None:
         """Write the model, where results are to be written."""

@@ -1,19 +1,23 @@
-"""What a client does with its images: give their statistics, and train on them for a round."""
+"""A client's images, their statistics, and training on them for a round."""
 
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.image_folder import class_folders, read_classes
+from elastictrainer.data.reading import Reading
+from elastictrainer.data.splits import IndexedSplit, labels_in
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.profiling import make_profile, profile_metadata
-from elastictrainer.fleet.feature_statistics import FeatureStatistics
+from elastictrainer.fleet.answers import FeatureStatistics, Trained
 from elastictrainer.fleet.round_work import Device, RoundWork
 from elastictrainer.fleet.settings import FleetSettings
 from elastictrainer.models.solved_head import SolvableHead
@@ -28,15 +32,8 @@ from elastictrainer.training.trainer import Trainer
 
 # A fleet's devices shall not wait for minutes.
 _PROFILE: Dict[str, Any] = {"warmup_steps": 10, "steps": 4, "calibrate_s": 10.0}
+_TRIALS = 1000  # of drawing the shares of simulated clients
 _STEPS_KEPT = 9  # compiled steps of a scheme: a process that simulates eight clients builds none twice
-
-
-class Trained(NamedTuple):
-    """The result of a client's round: the tensors that trained, by index; its seconds are by the profile."""
-
-    tensors: Dict[int, NDArray[Any]]
-    examples: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -201,3 +198,66 @@ def head_indices(model: tf.keras.Model) -> List[int]:
     if not found:
         raise UsageError("the head's tensors are not among the model's trainable weights.")
     return found
+
+
+def dirichlet(
+    labels: NDArray[np.int64], clients: int, concentration: float, seed: int, least: int = 1
+) -> NDArray[np.int64]:
+    """Divide examples among clients, each class in shares drawn from a Dirichlet distribution.
+
+    Args:
+        labels: (n,) int.
+        clients: how many.
+        concentration: below 1: each class is with few clients; above 10: about equal shares.
+        seed: of the shares, and of which examples.
+        least: examples that each client must get; shares are drawn again until it does.
+
+    Returns:
+        (n,) int: each example's client, from 0. UsageError where there are too few for so many clients.
+    """
+    labels = np.asarray(labels)
+    if clients < 1 or clients * least > len(labels):
+        raise UsageError(
+            f"{len(labels)} images cannot be divided among {clients} clients, {least} each. Lower the number "
+            "of clients (--federation-config num-supernodes=N) or batch-size."
+        )
+    if not concentration > 0:
+        raise UsageError(f"concentration must be above 0, not {concentration:g}.")
+    generator = np.random.default_rng(seed)
+    for _ in range(_TRIALS):
+        owner = np.empty(len(labels), np.int64)
+        for label in np.unique(labels):
+            of_class = generator.permutation(np.flatnonzero(labels == label))
+            shares = generator.dirichlet(np.full(clients, concentration))
+            ends = np.rint(np.cumsum(shares)[:-1] * len(of_class)).astype(int)
+            for client, part in enumerate(np.split(of_class, ends)):
+                owner[part] = client
+        if np.bincount(owner, minlength=clients).min() >= least:
+            return owner
+    raise UsageError(
+        f"with concentration={concentration:g} some of {clients} clients get fewer than {least} images: "
+        "raise it, or lower the number of clients (--federation-config num-supernodes=N)."
+    )
+
+
+def own_images(folder: Path, class_names: Sequence[str]) -> IndexedSplit:
+    """Return the images of a client's folder: CLASS/IMAGE, or train/CLASS/IMAGE; classes may be missing.
+
+    UsageError where there is no folder, or it has none of the fleet's classes, or others.
+    """
+    folder = folder / "train" if (folder / "train").is_dir() else folder
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}: give the client's images (--node-config images=...).")
+    names = class_folders(folder)
+    unknown = sorted(set(names) - set(class_names))
+    if unknown:
+        raise UsageError(
+            f"{folder} has the class {unknown[0]!r}, which the server does not have. Expected: CLASS/IMAGE "
+            "with the classes of the server's data."
+        )
+    return read_classes(folder, names, Reading()).relabelled(labels_in(class_names, names))
+
+
+def keep_decoded(data: ImageData) -> ImageData:
+    """Return the same images, kept in memory where they are files: every round reads them again."""
+    return data.in_memory() if isinstance(data.train_split, FileSplit) else data

@@ -25,6 +25,7 @@ class FleetSettings:
         least_rho: of elastic clients, the least time of a step over a full step's.
         importance_batches: minibatches that an elastic client scores its tensors on.
         clients: the server waits for so many before the first round.
+        most_images: of one client; one that says it has more is refused.
         timeout: seconds by the clock that the server waits for the answers of a round.
         concentration: of the Dirichlet distribution that divides the classes among simulated clients.
         slow_downs: by simulated client, how many times as long its steps are counted to take, "1,1,4"; those
@@ -47,6 +48,7 @@ class FleetSettings:
     least_rho: float = 0.5
     importance_batches: int = 3
     clients: int = 2
+    most_images: int = 50_000
     timeout: float = 600.0
     concentration: float = 0.5
     slow_downs: str = ""
@@ -72,7 +74,7 @@ class FleetSettings:
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise unknown("rule", self.rule, RULES)
-        for name in ("rounds", "clients", "batch_size", "importance_batches"):
+        for name in ("rounds", "clients", "most_images", "batch_size", "importance_batches"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}.")
         for name in ("learning_rate", "timeout", "concentration"):

@@ -10,61 +10,57 @@ from fleet_builders import CLASSES, fleet_settings
 
 @pytest.fixture
 def server(tf, tmp_path):
-    """The server's model, and the statistics of two clients with different classes."""
+    """The server's model; two clients with different classes have described their images."""
     from dataclasses import replace
 
+    from elastictrainer.fleet.answers import Description
     from elastictrainer.fleet.global_model import GlobalModel
     from elastictrainer.fleet.local_training import LocalTraining
 
     model = GlobalModel(fleet_settings(tmp_path, output=str(tmp_path / "out")))
     training, labels = LocalTraining(model.settings, CLASSES), model.data.train_split.labels
     parts = {"client 0": labels == 0, "client 1": labels > 0}
-    statistics = {
-        name: training.statistics(
-            replace(model.data, splits={"train": model.data.train_split.subset(chosen)})
-        )
-        for name, chosen in parts.items()
-    }
-    return model, statistics
+    for number, (name, chosen) in enumerate(parts.items(), 1):
+        own = replace(model.data, splits={"train": model.data.train_split.subset(chosen)})
+        arrays = training.statistics(own).arrays()
+        figures = {"full-seconds": 5.0 * number, "pass-seconds": 1.5 * number}
+        model.clients[name] = Description.from_arrays(arrays, figures, model.limits)
+    return model
 
 
 def test_the_head_solved_for_all_clients_knows_all_classes(server):
-    model, statistics = server
-    before = model.evaluate(0)["accuracy"]
-    assert model.solve_head(statistics, [1.5, 6.0]) == []
-    assert model.evaluate(0)["accuracy"] > max(0.8, before)
-    assert model.seconds == 6.0, "it waits for the slowest"
-    assert set(model.to_send()) == model.changed and len(model.changed) == 2
+    before = server.evaluate(0, {})["accuracy"]
+    server.solve_head()
+    assert server.evaluate(0, {})["accuracy"] > max(0.8, before)
+    assert server.seconds == 3.0, "it waits for the slowest"
+    assert server.round_s == 5.0, "which does not set the time of a round"
+    assert set(server.to_send()) == server.changed and len(server.changed) == 2
 
 
-def test_broken_statistics_are_refused_by_name(server):
-    from dataclasses import replace
-
+def test_without_a_client_that_can_be_used_there_is_no_head(server):
     from elastictrainer.errors import UsageError
 
-    model, statistics = server
-    broken = replace(statistics["client 1"], sums=statistics["client 1"].sums * np.nan)
-    (line,) = model.solve_head({**statistics, "client 1": broken}, [1.0])
-    assert line.startswith("client 1: refused: ")
-    with pytest.raises(UsageError, match="client 1: refused"):
-        model.solve_head({"client 1": broken}, [1.0])
+    server.clients.clear()
+    with pytest.raises(UsageError, match="no client"):
+        server.solve_head()
 
 
 def test_a_round_averages_the_sound_updates_and_names_the_others(server, tmp_path):
-    from elastictrainer.fleet.partial_average import Update
+    from elastictrainer.fleet.answers import Trained
 
-    model, statistics = server
-    model.solve_head(statistics, [1.0])
-    before = model.weights
-    good = Update("client 0", 8, {2: before[2] + 0.5})
-    poisoned = Update("client 1", 8, {2: np.full_like(before[2], np.nan), 3: before[3]})
-    greedy = Update("client 0", 10**6, {2: before[2]})
-    refused = model.add_round([good, poisoned, greedy], [2.0, 5.0])
-    assert [line.split(": refused: ")[0] for line in refused] == ["client 1", "client 0"]
-    assert "tensor 2" in refused[0] and "1000000 examples" in refused[1]
-    np.testing.assert_allclose(model.weights[2], before[2] + 0.5, rtol=1e-6)
-    np.testing.assert_array_equal(model.weights[3], before[3])
-    assert set(model.to_send()) == {2, *range(len(before) - 2, len(before))}
-    model.evaluate(1, trained=1, refused=2)
+    server.solve_head()
+    before = server.weights
+    answers = {
+        "client 0": Trained({2: before[2] + 0.5}, 8, 2.0),
+        "client 1": Trained({2: np.full_like(before[2], np.nan), 3: before[3]}, 8, 9.0),
+        "nobody knows": Trained({2: before[2]}, 10**9, 1e9),
+    }
+    refused = server.add_round(answers)
+    assert list(refused) == ["client 1", "nobody knows"]
+    assert "tensor 2" in refused["client 1"] and "not described" in refused["nobody knows"]
+    np.testing.assert_allclose(server.weights[2], before[2] + 0.5, rtol=1e-6)
+    np.testing.assert_array_equal(server.weights[3], before[3])
+    assert set(server.to_send()) == {2, *range(len(before) - 2, len(before))}
+    server.evaluate(1, {"trained": 1, "refused": 2})
     (row,) = csv.DictReader(open(tmp_path / "out" / "rounds.csv"))
-    assert row["round"] == "1" and float(row["seconds"]) == 6.0 and row["refused"] == "2"
+    assert row["round"] == "1" and float(row["seconds"]) == 5.0 and row["refused"] == "2"

@@ -1,0 +1,214 @@
+"""What clients send to the server, the checks that it must pass, and what it adds up to. NumPy only.
+
+Nothing that a client says is believed unchecked: shapes, counts, magnitudes and times have limits from its
+first answer on. No check finds plausible, harmful weights.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastictrainer.errors import shortened
+
+Floats = NDArray[np.float64]
+
+# An element of a tensor may grow to so many times its largest one, or to this number where that is below 1:
+# in a round of fine-tuning weights change by a few percent, and the head's leave zero. The squares of a
+# client's features may be as many times those of the server's own, which come from the same network.
+_LARGEST_GROWTH = 100.0
+_LARGEST_SLOWDOWN = (
+    10.0  # of a round or pass over what was said or allowed: profiles differ between processes
+)
+_MOST_DRAWN = 20_000  # examples that a head is solved on; more would take the server's memory
+_JITTER = 1e-6  # of the mean variance: a covariance of few examples has no root otherwise
+
+
+class Refused(ValueError):
+    """An answer that must not count. The message says why."""
+
+
+class Limits(NamedTuple):
+    """What a client's images can be.
+
+    Attributes:
+        classes: number of the fleet's.
+        width: of a feature vector.
+        images: the most of one client.
+        mean_square: of a feature vector's elements summed, the server's own.
+        seconds: the longest pass over its images.
+    """
+
+    classes: int
+    width: int
+    images: int
+    mean_square: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FeatureStatistics:
+    """What a linear head can be solved on without an image leaving its client.
+
+    The statistics of several clients add up to those of all their images, however the classes are spread.
+
+    Attributes:
+        counts: (classes,) examples.
+        sums: (classes, width) summed features.
+        moment: (width, width) sum over the examples of the outer product of the features.
+    """
+
+    counts: Floats
+    sums: Floats
+    moment: Floats
+
+    @classmethod
+    def of(cls, features: NDArray[Any], labels: NDArray[np.int64], classes: int) -> "FeatureStatistics":
+        """Return the statistics of (n, width) `features` with (n,) int `labels`."""
+        features = np.asarray(features, np.float64)
+        sums = np.zeros((classes, features.shape[1]))
+        np.add.at(sums, labels, features)
+        counts = np.bincount(labels, minlength=classes).astype(np.float64)
+        return cls(counts, sums, features.T @ features)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], limits: Limits) -> "FeatureStatistics":
+        """Return the statistics that `arrays` gave; Refused where no images within `limits` can have them."""
+        classes, width = limits.classes, limits.width
+        shapes = {"counts": (classes,), "sums": (classes, width), "moment": (width, width)}
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape:
+                raise Refused(f"statistics of the shape {_shape(arrays[name])} ({name}), not {shape}")
+        counts, sums, moment = (np.asarray(arrays[name], np.float64) for name in shapes)
+        if not all(np.isfinite(values).all() for values in (counts, sums, moment)):
+            raise Refused("statistics that are not finite")
+        if (counts < 0).any() or (counts % 1).any() or counts.sum() < 1:
+            raise Refused("class counts that are no numbers of images")
+        if counts.sum() > limits.images:
+            raise Refused(f"it says that it has {counts.sum():.0f} images; most-images is {limits.images}")
+        squares = np.diag(moment)
+        # No sum may exceed what its squares allow (Cauchy-Schwarz); this refuses made-up magnitudes.
+        least = (np.square(sums) / np.maximum(counts, 1)[:, None]).sum(axis=0)
+        if sums[counts == 0].any() or (least > 1.01 * squares + 1e-6).any():
+            raise Refused("sums of features that do not go with their squares")
+        ratio = squares.sum() / counts.sum() / max(limits.mean_square, 1e-12)
+        if ratio > _LARGEST_GROWTH:
+            raise Refused(f"features whose squares are {ratio:.3g} times those of the server's own images")
+        return cls(counts, sums, moment)
+
+    def arrays(self) -> Dict[str, NDArray[np.float32]]:
+        """Return them as arrays by name, to be sent."""
+        return {name: getattr(self, name).astype(np.float32) for name in ("counts", "sums", "moment")}
+
+    @property
+    def images(self) -> int:
+        """Return the number of examples."""
+        return int(self.counts.sum())
+
+    def __add__(self, other: "FeatureStatistics") -> "FeatureStatistics":
+        return FeatureStatistics(
+            self.counts + other.counts, self.sums + other.sums, self.moment + other.moment
+        )
+
+    def examples(self, seed: int) -> Tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Draw features of Gaussians with the same class means and shared covariance.
+
+        Returns:
+            (n, width) float32 features and (n,) int labels: as many as there were, or some 20,000 in the same
+            shares.
+        """
+        means = self.sums / np.maximum(self.counts, 1)[:, None]
+        within = (self.moment - means.T @ (means * self.counts[:, None])) / max(1, self.images)
+        values, vectors = np.linalg.eigh((within + within.T) / 2)
+        scale = np.sqrt(np.maximum(values, 0.0) + _JITTER * max(float(values.mean()), 0.0))
+        drawn = np.ceil(self.counts * min(1.0, _MOST_DRAWN / max(1, self.images))).astype(np.int64)
+        labels = np.repeat(np.arange(len(drawn)), drawn)
+        noise = np.random.default_rng(seed).standard_normal((len(labels), len(scale)))
+        return (means[labels] + (noise * scale) @ vectors.T).astype(np.float32), labels
+
+
+class Description(NamedTuple):
+    """What a client says before its first round.
+
+    Attributes:
+        statistics: of its images.
+        full_s: seconds of a round of full training.
+        pass_s: seconds of a forward pass over its images.
+    """
+
+    statistics: FeatureStatistics
+    full_s: float
+    pass_s: float
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], figures: Mapping[str, float], limits: Limits
+    ) -> "Description":
+        """Return the description that was sent; Refused where images within `limits` cannot have it."""
+        full_s, pass_s = figures["full-seconds"], figures["pass-seconds"]
+        if not 0 <= pass_s <= min(full_s, limits.seconds) or not np.isfinite(full_s):
+            raise Refused(f"passes over its images of {pass_s:.3g} s, training of {full_s:.3g} s")
+        return cls(FeatureStatistics.from_arrays(arrays, limits), full_s, pass_s)
+
+
+class Trained(NamedTuple):
+    """The result of a client's round: the tensors that trained, by index; its seconds are by the profile."""
+
+    tensors: Mapping[int, NDArray[Any]]
+    examples: int
+    seconds: float
+
+    def check(self, client: Description, weights: Sequence[NDArray[Any]], round_s: float) -> None:
+        """Raise Refused where this cannot come from a round of `round_s` seconds of this client.
+
+        `weights` are the global values of all N tensors, from which the client started.
+        """
+        if self.tensors and not 0 < self.examples <= client.statistics.images:
+            raise Refused(
+                f"it says that it trained on {self.examples} examples, and has {client.statistics.images}"
+            )
+        most_s = _LARGEST_SLOWDOWN * max(round_s, client.full_s)
+        if not 0 <= self.seconds <= most_s:
+            raise Refused(f"it says that it trained for {self.seconds:.3g} s; at most {most_s:.3g} s can be")
+        for index, values in self.tensors.items():
+            if not 0 <= index < len(weights):
+                raise Refused(f"tensor {index}, and the model has {len(weights)}")
+            _check_tensor(f"tensor {index}", values, weights[index])
+
+
+def average(updates: Sequence[Trained], weights: Sequence[NDArray[Any]]) -> List[NDArray[Any]]:
+    """Return the new global values of all N tensors; one that nobody trained keeps its value.
+
+    A tensor's new value is the mean over the clients that trained it, weighted by their examples. The clients
+    started from `weights`; all `updates` were checked.
+    """
+    sums: Dict[int, Floats] = {}
+    examples: Dict[int, int] = {}
+    for update in updates:
+        for index, values in update.tensors.items():
+            # In double precision, so that the order of the clients does not show.
+            sums[index] = sums.get(index, 0.0) + update.examples * np.asarray(values, np.float64)
+            examples[index] = examples.get(index, 0) + update.examples
+    return [
+        (sums[index] / examples[index]).astype(before.dtype) if index in sums else before
+        for index, before in enumerate(weights)
+    ]
+
+
+def _check_tensor(name: str, values: NDArray[Any], before: NDArray[Any]) -> None:
+    """Raise Refused where these cannot be a tensor's new values."""
+    if values.dtype != before.dtype:
+        raise Refused(f"{name} is {shortened(str(values.dtype), 40)}, not {before.dtype}")
+    if values.shape != before.shape:
+        raise Refused(f"{name} has the shape {_shape(values)}, not {before.shape}")
+    if not np.isfinite(values).all():
+        raise Refused(f"{name} has values that are not finite")
+    largest = float(np.abs(values).max(initial=0.0))
+    allowed = _LARGEST_GROWTH * max(1.0, float(np.abs(before).max(initial=0.0)))
+    if largest > allowed:
+        raise Refused(f"{name} has a value of {largest:.3g}; at most {allowed:.3g} is possible")
+
+
+def _shape(values: NDArray[Any]) -> str:
+    return shortened(str(values.shape), 60)
