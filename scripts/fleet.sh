@@ -24,13 +24,32 @@ cd "$output"
 settings+=" batch-size=16 clients=8 slow-downs='1,1,1,1,4,4,4,4' timeout=7200.0 profile='$output/profile.json' $*"
 # One client at a time, so that the profile is of a whole machine.
 simulation="num-supernodes=8 client-resources-num-cpus=1 init-args-num-cpus=1"
-export TF_CPP_MIN_LOG_LEVEL=3 FLWR_TELEMETRY_ENABLED=0
+
+# A SuperLink of our own: `flwr run` gives one 15 s to start, which a busy machine exceeds, and leaves it running.
+free_port() { python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+FLWR_LOCAL_SUPERLINK_HTTP_API_PORT=$(free_port)
+FLWR_LOCAL_CONTROL_API_PORT=$(free_port)
+export FLWR_LOCAL_SUPERLINK_HTTP_API_PORT FLWR_LOCAL_CONTROL_API_PORT FLWR_HOME=$output/flwr
+export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 TF_CPP_MIN_LOG_LEVEL=3
+echo "Flower starts"
+flower-superlink --insecure --simulation --isolation subprocess --host 127.0.0.1 --port "$FLWR_LOCAL_SUPERLINK_HTTP_API_PORT" \
+    --control-api-address "127.0.0.1:$FLWR_LOCAL_CONTROL_API_PORT" >superlink.log 2>&1 &
+superlink=$!
+trap 'kill "$superlink" 2>/dev/null || true' EXIT
+until (exec 3<>"/dev/tcp/127.0.0.1/$FLWR_LOCAL_SUPERLINK_HTTP_API_PORT") 2>/dev/null; do
+    if ! kill -0 "$superlink" 2>/dev/null; then
+        tail -n 20 superlink.log >&2
+        exit 1
+    fi
+    sleep 1
+done
+
 app=$(python -m elastictrainer.fleet)
 rules=(full drop elastic)
 for k in 0 1 2; do
     rule=${rules[$k]}
     rm -rf "$rule"
-    echo "rule $rule, ${rounds[$k]} rounds; Flower starts"
+    echo "rule $rule, ${rounds[$k]} rounds"
     flwr run "$app" --stream --federation-config "$simulation" \
         --run-config "$settings rule='$rule' rounds=${rounds[$k]} output='$output/$rule'" 2>&1 |
         tee "$rule.log" | { grep --line-buffered -o 'fleet: .*' || true; }

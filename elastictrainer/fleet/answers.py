@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from elastictrainer.errors import shortened
 
 Floats = NDArray[np.float64]
+AnyArray = NDArray[Any]  # of whatever type a client sends
 
 # An element of a tensor may grow to so many times its largest one, or to this number where that is below 1:
 # in a round of fine-tuning weights change by a few percent, and the head's leave zero. The squares of a
@@ -64,7 +65,7 @@ class FeatureStatistics:
     moment: Floats
 
     @classmethod
-    def of(cls, features: NDArray[Any], labels: NDArray[np.int64], classes: int) -> "FeatureStatistics":
+    def of(cls, features: AnyArray, labels: NDArray[np.int64], classes: int) -> "FeatureStatistics":
         """Return the statistics of (n, width) `features` with (n,) int `labels`."""
         features = np.asarray(features, np.float64)
         sums = np.zeros((classes, features.shape[1]))
@@ -73,7 +74,7 @@ class FeatureStatistics:
         return cls(counts, sums, features.T @ features)
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], limits: Limits) -> "FeatureStatistics":
+    def from_arrays(cls, arrays: Mapping[str, AnyArray], limits: Limits) -> "FeatureStatistics":
         """Return the statistics that `arrays` gave; Refused where no images within `limits` can have them."""
         classes, width = limits.classes, limits.width
         shapes = {"counts": (classes,), "sums": (classes, width), "moment": (width, width)}
@@ -143,7 +144,7 @@ class Description(NamedTuple):
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], figures: Mapping[str, float], limits: Limits
+        cls, arrays: Mapping[str, AnyArray], figures: Mapping[str, float], limits: Limits
     ) -> "Description":
         """Return the description that was sent; Refused where images within `limits` cannot have it."""
         full_s, pass_s = figures["full-seconds"], figures["pass-seconds"]
@@ -155,11 +156,11 @@ class Description(NamedTuple):
 class Trained(NamedTuple):
     """The result of a client's round: the tensors that trained, by index; its seconds are by the profile."""
 
-    tensors: Mapping[int, NDArray[Any]]
+    tensors: Mapping[int, AnyArray]
     examples: int
     seconds: float
 
-    def check(self, client: Description, weights: Sequence[NDArray[Any]], round_s: float) -> None:
+    def check(self, client: Description, weights: Sequence[AnyArray], round_s: float) -> None:
         """Raise Refused where this cannot come from a round of `round_s` seconds of this client.
 
         `weights` are the global values of all N tensors, from which the client started.
@@ -177,7 +178,7 @@ class Trained(NamedTuple):
             _check_tensor(f"tensor {index}", values, weights[index])
 
 
-def average(updates: Sequence[Trained], weights: Sequence[NDArray[Any]]) -> List[NDArray[Any]]:
+def average(updates: Sequence[Trained], weights: Sequence[AnyArray]) -> List[AnyArray]:
     """Return the new global values of all N tensors; one that nobody trained keeps its value.
 
     A tensor's new value is the mean over the clients that trained it, weighted by their examples. The clients
@@ -196,7 +197,7 @@ def average(updates: Sequence[Trained], weights: Sequence[NDArray[Any]]) -> List
     ]
 
 
-def _check_tensor(name: str, values: NDArray[Any], before: NDArray[Any]) -> None:
+def _check_tensor(name: str, values: AnyArray, before: AnyArray) -> None:
     """Raise Refused where these cannot be a tensor's new values."""
     if values.dtype != before.dtype:
         raise Refused(f"{name} is {shortened(str(values.dtype), 40)}, not {before.dtype}")
@@ -210,5 +211,5 @@ def _check_tensor(name: str, values: NDArray[Any], before: NDArray[Any]) -> None
         raise Refused(f"{name} has a value of {largest:.3g}; at most {allowed:.3g} is possible")
 
 
-def _shape(values: NDArray[Any]) -> str:
+def _shape(values: AnyArray) -> str:
     return shortened(str(values.shape), 60)

@@ -97,7 +97,7 @@ class LocalTraining:
 
     def train(
         self,
-        tensors: Mapping[int, NDArray[Any]],
+        tensors: Mapping[int, NDArray[np.float32]],
         data: ImageData,
         device: Device,
         seconds: float,
@@ -161,7 +161,7 @@ class LocalTraining:
         trainer.keep_steps(_STEPS_KEPT)
         return _Selected(scheme, trainer.state()["policy"], held.rounds + 1 if held else 1)
 
-    def _assign(self, tensors: Mapping[int, NDArray[Any]]) -> None:
+    def _assign(self, tensors: Mapping[int, NDArray[np.float32]]) -> None:
         """Set the weights to `tensors`, by index, and the others to what every client starts from."""
         for index, variable in enumerate(tf_variables(self.model.trainable_weights)):
             variable.assign(tensors.get(index, self._initial[index]))

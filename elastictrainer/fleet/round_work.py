@@ -1,7 +1,7 @@
 """What a client does within the time of a round, by its profile: how many steps of which time. NumPy only."""
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ class Device:
     profile: Profile
     slow_down: float = 1.0
 
-    def seconds(self, steps: float, mask: NDArray[Any]) -> float:
+    def seconds(self, steps: float, mask: NDArray[np.bool_]) -> float:
         """Return how long so many steps under `mask` (N,) bool take."""
         return 1e-3 * self.slow_down * steps * self.profile.step_time(mask)
 

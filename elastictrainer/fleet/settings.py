@@ -56,7 +56,7 @@ class FleetSettings:
     output: str = ""
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "FleetSettings":
+    def from_config(cls, config: Mapping[str, object]) -> "FleetSettings":
         """Read Flower's run configuration; UsageError for an unknown key, another type, or out of range."""
         fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(cls)}
         given: Dict[str, Any] = {}

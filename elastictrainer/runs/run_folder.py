@@ -23,73 +23,51 @@ from elastictrainer.runs.files import (
     yaml_values,
 )
 
+Record = Dict[str, Any]  # JSON's values by key
+
 _NULLABLE = {"type": ["number", "null"], "minimum": -1e300, "maximum": 1e300}  # JSON's 1e999 is infinite
 _NUMBER = {**_NULLABLE, "type": "number"}
 _TEXT = {"type": "string", "maxLength": 4096}
-
-
-def _schema(required: Dict[str, Any], optional: Dict[str, Any]) -> Any:
-    return jsonschema.Draft202012Validator(
-        {"type": "object", "required": list(required), "properties": {**required, **optional}}
-    )
-
-
-def _each(keys: str, kind: Any) -> Dict[str, Any]:
-    return dict.fromkeys(keys.split(), kind)
-
-
-_FILES = {
-    "config.yaml": _schema(
-        {"scheme": _TEXT},
-        {
-            **_each("model dataset weights optimizer activation_cache", _TEXT),
-            **_each("rho epochs interval seed keep batch_size image_size", _NULLABLE),
-        },
+_OBJECT = {"type": "object"}
+_PART = {**_OBJECT, "required": ["count", "contents"]}
+# What a key stands for, wherever in a run folder it stands, and which ones a file must have.
+_NULLABLES = """
+    rho interval seed keep batch_size image_size flops flops_total step predicted_ratio
+    rho_requested rho_predicted rho_achieved energy_joules peak_rss_bytes kept_epoch train_seconds_total
+    cached_share cache_bytes cache_write_seconds cache_read_seconds test_accuracy test_loss
+    val_accuracy val_loss accuracy loss accuracy_best accuracy_last accuracy_old accuracy_new
+    val_accuracy_last epochs
+"""
+_NUMBERS = "train_seconds importance_seconds selection_seconds trace_seconds"
+_KEYS: Dict[str, Record] = {
+    **dict.fromkeys(_NULLABLES.split(), _NULLABLE),
+    **dict.fromkeys([*_NUMBERS.split(), "epoch"], _NUMBER),
+    **dict.fromkeys(
+        "scheme model dataset weights optimizer activation_cache device directory".split(), _TEXT
     ),
-    "environment.json": _schema(
-        {},
-        {
-            "class_names": {"type": "array", "items": _TEXT, "uniqueItems": True},
-            "versions": {"type": "object"},
-            "device": _TEXT,
-            "threads": {"type": "object", "properties": {"processors": {"type": "integer"}}},
-            "directory": _TEXT,
-            "data": {
-                "type": "object",
-                "required": ["class_names", "train", "test"],
-                "properties": _each("train val test", {"type": "object", "required": ["count", "contents"]}),
-            },
-        },
-    ),
-    "metrics.jsonl": _schema(
-        {"epoch": _NUMBER},
-        _each(
-            "train_seconds_total test_accuracy test_loss val_accuracy val_loss flops flops_total", _NULLABLE
-        ),
-    ),
-    "selections.jsonl": _schema(
-        {},
-        {
-            "selected": {"type": "array", "items": {"type": "integer", "minimum": 0}},
-            "importance": {"type": "array", "items": _NUMBER},
-            **_each("epoch step predicted_ratio", _NULLABLE),
-        },
-    ),
-    "summary.json": _schema(
-        {
-            **_each("train_seconds importance_seconds selection_seconds trace_seconds", _NUMBER),
-            **_each("rho_requested rho_predicted rho_achieved", _NULLABLE),
-        },
-        {
-            **_each("accuracy_best accuracy_last", _NULLABLE),  # of a run that was evaluated
-            **_each("cached_share cache_bytes cache_write_seconds cache_read_seconds", _NULLABLE),
-            **_each("flops_total energy_joules peak_rss_bytes", _NULLABLE),
-            **_each("accuracy_old accuracy_new", _NULLABLE),
-            **_each("accuracy loss val_accuracy val_loss val_accuracy_last kept_epoch", _NULLABLE),
-            "kept_weights": _TEXT,
-            "stopped": {**_TEXT, "type": ["string", "null"]},
-        },
-    ),
+    "class_names": {"type": "array", "items": _TEXT, "uniqueItems": True},
+    "versions": _OBJECT,
+    "threads": {**_OBJECT, "properties": {"processors": {"type": "integer"}}},
+    "data": {
+        **_OBJECT,
+        "required": ["class_names", "train", "test"],
+        "properties": {"train": _PART, "val": _PART, "test": _PART},
+    },
+    "selected": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+    "importance": {"type": "array", "items": _NUMBER},
+    "kept_weights": _TEXT,
+    "stopped": {**_TEXT, "type": ["string", "null"]},
+}
+_REQUIRED = {
+    "config.yaml": ["scheme"],
+    "environment.json": [],
+    "metrics.jsonl": ["epoch"],
+    "selections.jsonl": [],
+    "summary.json": [*_NUMBERS.split(), "rho_requested", "rho_predicted", "rho_achieved"],
+}
+_SCHEMAS = {
+    name: jsonschema.Draft202012Validator({**_OBJECT, "required": required, "properties": _KEYS})
+    for name, required in _REQUIRED.items()
 }
 
 
@@ -180,7 +158,7 @@ class RunFolder:
         own = (self._lock_path.name, ownership.MARKER)
         return [path for path in self.path.iterdir() if path.name not in own]
 
-    def write_config(self, config: Dict[str, Any]) -> None:
+    def write_config(self, config: Record) -> None:
         """Write the resolved configuration, signed by this user."""
         text = yaml.safe_dump(config, sort_keys=False)
         ownership.mark(self.path, ownership.signature(text.encode()))
@@ -190,19 +168,19 @@ class RunFolder:
         """Return whether this user of this machine wrote the configuration, unchanged since."""
         return ownership.is_own(self.config_path.read_bytes(), ownership.signature_of(self.path))
 
-    def write_environment(self, environment: Dict[str, Any]) -> None:
+    def write_environment(self, environment: Record) -> None:
         """Write versions, device, threads, seed."""
         write_json(self.environment_path, environment)
 
-    def write_summary(self, summary: Dict[str, Any]) -> None:
+    def write_summary(self, summary: Record) -> None:
         """Write the run's result."""
         write_json(self.summary_path, summary)
 
-    def add_metrics(self, record: Dict[str, Any]) -> None:
+    def add_metrics(self, record: Record) -> None:
         """Append the line of an epoch."""
         append_line(self.metrics_path, json.dumps(record, allow_nan=False))
 
-    def add_selection(self, record: Dict[str, Any]) -> None:
+    def add_selection(self, record: Record) -> None:
         """Append the line of a selection."""
         append_line(self.selections_path, json.dumps(record, allow_nan=False))
 
@@ -230,7 +208,7 @@ class RunFolder:
             raise UsageError(f"{self.path} has no {self.model_path.name}: the run did not finish.")
         return self.model_path
 
-    def config(self) -> Dict[str, Any]:
+    def config(self) -> Record:
         """Read the resolved configuration; UsageError where it is damaged."""
         config = yaml_values(self.config_path)
         _check(self.config_path, config)
@@ -241,7 +219,7 @@ class RunFolder:
         """Return the command that continues the run, to be typed into a shell."""
         return f"et-train --resume {shlex.quote(str(self.path))}"
 
-    def environment(self) -> Dict[str, Any]:
+    def environment(self) -> Record:
         """Read environment.json; empty where the file is missing, UsageError where it is damaged."""
         text = _text(self.environment_path)
         return {} if text is None else _parse(self.environment_path, text)
@@ -250,7 +228,7 @@ class RunFolder:
         """Return the classes of the run's model, by label; empty where it had not begun."""
         return self.environment().get("class_names") or []
 
-    def summary(self) -> Dict[str, Any]:
+    def summary(self) -> Record:
         """Read summary.json; UsageError where the run is not finished."""
         text = _text(self.summary_path)
         if text is None:
@@ -258,21 +236,21 @@ class RunFolder:
                 f"{self.path} has no summary.json: the run did not finish. "
                 f"Go on with it: {self.resume_command}"
             )
-        summary: Dict[str, Any] = _parse(self.summary_path, text)
+        summary = _parse(self.summary_path, text)
         if "accuracy" not in summary and "accuracy_last" in summary:  # of an earlier version
             summary["accuracy"] = summary["accuracy_last"]
         return summary
 
-    def metrics(self) -> List[Dict[str, Any]]:
+    def metrics(self) -> List[Record]:
         """Read the lines of `metrics.jsonl`."""
         return _lines(self.metrics_path)
 
-    def selections(self) -> List[Dict[str, Any]]:
+    def selections(self) -> List[Record]:
         """Read the lines of `selections.jsonl`."""
         return _lines(self.selections_path)
 
 
-def _lines(path: Path) -> List[Dict[str, Any]]:
+def _lines(path: Path) -> List[Record]:
     complete = (_text(path) or "").split("\n")[:-1]  # a power failure may have cut the last line short
     return [_parse(path, line) for line in complete]
 
@@ -301,7 +279,7 @@ def _parse(path: Path, text: str) -> Any:
 
 def _check(path: Path, value: Any) -> None:
     """Raise UsageError if `value` does not belong into a run's file of that name."""
-    error = jsonschema.exceptions.best_match(_FILES[path.name].iter_errors(value))
+    error = jsonschema.exceptions.best_match(_SCHEMAS[path.name].iter_errors(value))
     if error is not None:
         place = "/".join(map(str, error.absolute_path))
         raise UsageError(

@@ -107,7 +107,9 @@ def test_the_page_trains_a_fleet_with_one_command(home):
 @pytest.mark.long
 def test_a_poisoned_update_is_refused_in_flowers_engine(home):
     shutil.copytree(PAGE.parents[1] / "elastictrainer" / "fleet" / "app", home / "app")
-    (home / "app" / "elastic_fleet" / "client.py").write_text(POISONED)
+    (home / "app" / "poisoned.py").write_text(POISONED)
+    about = home / "app" / "pyproject.toml"
+    about.write_text(about.read_text().replace("elastictrainer.fleet.client_app:app", "poisoned:app"))
     run = page_commands()[1].replace("$(python -m elastictrainer.fleet)", str(home / "app"))
     printed, rows = run_small(home, run)
     assert [(row["trained"], row["refused"]) for row in rows[1:]] == [("2", "1")] * 2

@@ -1,1 +1,0 @@
-"""A fleet, as Flower runs it."""
