@@ -41,8 +41,8 @@ class Figure:
     """Trains and draws one figure.
 
     Every scheme is trained as in the paper, with --activation-cache off; those that freeze tensors are
-    trained again with cache, in a folder whose name ends in -cache. Where the time is too short without cache,
-    that is the only form.
+    trained again with cache, in a folder whose name ends in -cache. Where the time is too short without
+    cache, that is the only form.
     """
 
     def __init__(self, name: str, seeds: Sequence[str], format: str):
