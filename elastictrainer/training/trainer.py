@@ -75,9 +75,9 @@ class Trainer:
             probe: from the number of an interval to the minibatches that tensors are scored on and full steps
                 timed with; None: the first ones of the data.
             activation_cache: "auto": at the start of an interval a pass over the data caches the activations
-                of frozen layers, and the steps read them, where the data is known to give the same examples in
-                every epoch. "always": you know that a tf.data.Dataset does. "off": they are computed in every
-                step, as in the paper. A CacheSettings says where and how it is stored.
+                of frozen layers, and the steps read them, where the data is known to give the same examples
+                in every epoch. "always": you know that a tf.data.Dataset does. "off": they are computed in
+                every step, as in the paper. A CacheSettings says where and how it is stored.
             head: "solve": before the first step the last layer gets the weights of a classifier solved on the
                 features of the untrained network; it must be a linear Dense layer, and the loss a
                 cross-entropy from logits. "keep": it stays as it is.
