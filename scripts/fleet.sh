@@ -32,11 +32,14 @@ FLWR_LOCAL_CONTROL_API_PORT=$(free_port)
 export FLWR_LOCAL_SUPERLINK_HTTP_API_PORT FLWR_LOCAL_CONTROL_API_PORT FLWR_HOME=$output/flwr
 export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 TF_CPP_MIN_LOG_LEVEL=3
 echo "Flower starts"
+# Compiles and reads what Flower's processes import: one that says nothing for 30 s would be started again, and again.
+python -c 'import flwr.simulation, ray, tensorflow' 2>/dev/null
 flower-superlink --insecure --simulation --isolation subprocess --host 127.0.0.1 --port "$FLWR_LOCAL_SUPERLINK_HTTP_API_PORT" \
     --control-api-address "127.0.0.1:$FLWR_LOCAL_CONTROL_API_PORT" >superlink.log 2>&1 &
 superlink=$!
 trap 'kill "$superlink" 2>/dev/null || true' EXIT
-until (exec 3<>"/dev/tcp/127.0.0.1/$FLWR_LOCAL_SUPERLINK_HTTP_API_PORT") 2>/dev/null; do
+answers="import urllib.request; urllib.request.urlopen('http://127.0.0.1:$FLWR_LOCAL_SUPERLINK_HTTP_API_PORT/health')"
+until python -c "$answers" 2>/dev/null; do
     if ! kill -0 "$superlink" 2>/dev/null; then
         tail -n 20 superlink.log >&2
         exit 1

@@ -67,11 +67,11 @@ class FeatureStatistics:
     @classmethod
     def of(cls, features: AnyArray, labels: NDArray[np.int64], classes: int) -> "FeatureStatistics":
         """Return the statistics of (n, width) `features` with (n,) int `labels`."""
-        features = np.asarray(features, np.float64)
-        sums = np.zeros((classes, features.shape[1]))
-        np.add.at(sums, labels, features)
+        rows: Floats = np.asarray(features, np.float64)
+        sums = np.zeros((classes, rows.shape[1]))
+        np.add.at(sums, labels, rows)
         counts = np.bincount(labels, minlength=classes).astype(np.float64)
-        return cls(counts, sums, features.T @ features)
+        return cls(counts, sums, np.matmul(rows.T, rows, dtype=np.float64))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray], limits: Limits) -> "FeatureStatistics":

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
 
@@ -117,7 +117,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 def _reply(
-    message: Message, context: Context, arrays: Mapping[object, np.ndarray], figures: Dict[str, float]
+    message: Message, context: Context, arrays: Mapping[Any, np.ndarray], figures: Dict[str, float]
 ) -> Message:
     record = {str(name): Array(np.ascontiguousarray(values)) for name, values in arrays.items()}
     about = ConfigRecord({"name": name_of(context)})

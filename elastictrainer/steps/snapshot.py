@@ -1,7 +1,6 @@
 """Snapshot and restore: run steps on live variables, then give every variable the bits it had."""
 
 import contextlib
-import os
 import tempfile
 import zlib
 from pathlib import Path

@@ -92,9 +92,19 @@ assert cache.read(np.array([2, 0]))[0].tolist() == [[6, 7, 8], [0, 1, 2]]
     run(program, pyproject, cwd=tmp_path, env=environment)
 
 
-@pytest.mark.parametrize("command", ["profile", "train", "evaluate", "predict", "export", "plot"])
-def test_every_command_starts_and_refuses_a_wrong_option(command):
+@pytest.mark.parametrize(
+    "command, arguments",
+    [
+        ("profile", []),
+        ("train", []),
+        ("evaluate", ["run"]),
+        ("predict", ["run", "image"]),
+        ("export", ["run"]),
+        ("plot", ["table", "run"]),
+    ],
+)
+def test_every_command_starts_and_refuses_a_wrong_option(command, arguments):
     program = f"from elastictrainer.cli.{command} import main; sys.exit(main(sys.argv[1:]))"
     assert f"et-{command}" in run(program, "--help")
-    refused = run(program, "one", "two", "--no-such-option", status=2)
+    refused = run(program, *arguments, "--no-such-option", status=2)
     assert "--no-such-option" in refused and "Traceback" not in refused
