@@ -28,6 +28,7 @@ from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.progress import Progress
 from elastictrainer.training.stopwatch import CHECKPOINT
 
+_FORMAT = 2  # of a checkpoint's state, counted up by each change of it
 _KEEP = 2  # checkpoints: the newest, and one more should it be damaged
 _VARIABLES = "variables"
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -250,6 +251,7 @@ class Checkpointing(TrainerCallback):
         with state.watch.lap(CHECKPOINT):
             state.tell("before_checkpoint")
             values = {
+                "format": _FORMAT,
                 "progress": state.progress.to_json(),
                 "seconds": state.watch.so_far(),
                 "policy": state.policy.state(),
@@ -272,7 +274,7 @@ class Checkpointing(TrainerCallback):
         """
         state = self.run_state
         saved = self._checkpoints.restore()
-        if saved is not None and "cache_origin" not in saved:
+        if saved is not None and saved.get("format") != _FORMAT:
             raise RunError(
                 f"{self._run.path} is of another version of the program, and cannot be resumed. Start a new "
                 "run, with another --output."

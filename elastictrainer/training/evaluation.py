@@ -108,14 +108,24 @@ def _cross_entropy(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     return classification_loss(activation_of(outputs) != "softmax")(labels, outputs)
 
 
-class _Evaluated(NamedTuple):
-    """A score of weights: after `epoch` (0: of the solved head), of the digest `weights`."""
+class Evaluated(NamedTuple):
+    """Weights of a run and how good they are.
+
+    Attributes:
+        epoch: after which, from 1; 0: with the solved head.
+        accuracy, loss, old_and_new: as of a `Score`.
+        weights: their digest; 0: not known.
+    """
 
     epoch: int
-    loss: float
     accuracy: float
-    weights: int
-    old_and_new: Dict[str, float]
+    loss: float
+    weights: int = 0
+    old_and_new: Dict[str, float] = {}
+
+    def is_better_than(self, other: "Evaluated") -> bool:
+        """Return whether more of the images are right, or as many at a lower loss."""
+        return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
 
 
 class Evaluation(TrainerCallback):
@@ -148,7 +158,7 @@ class Evaluation(TrainerCallback):
         """
         super().__init__()
         self._minibatches, self._before_each, self._every, self._one_of = test, before_each, every, one_of
-        self._results: List[_Evaluated] = []
+        self._results: List[Evaluated] = []
         self._began_s = self._took_s = 0.0  # of the latest evaluation: training seconds before it, its own
 
     @functools.cached_property
@@ -178,7 +188,7 @@ class Evaluation(TrainerCallback):
             return epoch % (self._every or 1) == 0
         return state.deadline is None and _SHARE * (state.watch.training() - self._began_s) > self._took_s
 
-    def _score(self, epoch: int, one_of: int = 1) -> _Evaluated:
+    def _score(self, epoch: int, one_of: int = 1) -> Evaluated:
         """Return the score of the weights on one of so many images; of all of them it is noted."""
         state = self.run_state
         with state.watch.lap(VALIDATION):
@@ -188,17 +198,17 @@ class Evaluation(TrainerCallback):
             if not math.isfinite(score.loss):
                 raise state.diverged(f"the {PARTS[self.part]} loss is {score.loss}")
             weights = digest(state.model.variables)
-            result = _Evaluated(epoch, score.loss, score.accuracy, weights, score.old_and_new)
+            result = Evaluated(epoch, score.accuracy, score.loss, weights, score.old_and_new)
             if one_of == 1:
                 self._note(result)
             self._took_s = time.perf_counter() - began
         return result
 
-    def _note(self, result: _Evaluated) -> None:
+    def _note(self, result: Evaluated) -> None:
         """Keep the score of the weights that the model has."""
         self._results.append(result)
 
-    def _of_last_weights(self) -> Optional[_Evaluated]:
+    def _of_last_weights(self) -> Optional[Evaluated]:
         """Return the score of the weights as they are, evaluated now if they were not yet.
 
         A callback may have ended the run after an epoch whose turn it was not, or put other weights back.
@@ -217,7 +227,7 @@ class Evaluation(TrainerCallback):
 
     def restore(self, state: Optional[List[Any]]) -> None:
         """Continue from the state that a checkpoint kept."""
-        self._results = [_Evaluated(*result) for result in state or []]
+        self._results = [Evaluated(*result) for result in state or []]
 
     def conclude(self) -> Dict[str, Any]:
         """Return accuracy and loss of the kept weights, evaluated now if they were not yet."""
@@ -233,23 +243,6 @@ class Evaluation(TrainerCallback):
             "loss": kept.loss,
             "accuracy_best": max(result.accuracy for result in self._results),
         }
-
-
-class Validated(NamedTuple):
-    """Weights of a run and how good they are.
-
-    Attributes:
-        epoch: after which, from 1; 0: with the solved head.
-        accuracy, loss: on the validation part.
-    """
-
-    epoch: int
-    accuracy: float
-    loss: float
-
-    def is_better_than(self, other: "Validated") -> bool:
-        """Return whether more of the images are right, or as many at a lower loss."""
-        return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
 
 
 class BestWeights(Evaluation):
@@ -281,7 +274,7 @@ class BestWeights(Evaluation):
         """
         super().__init__(validation, before_each, every)
         self._test, self._run, self._patience = test, run, patience
-        self._best: Optional[Validated] = None
+        self._best: Optional[Evaluated] = None
 
     def evaluate(self, epoch: int) -> Dict[str, Any]:
         """Evaluate where it is time to, keep the best weights, and end the run if it gets no better."""
@@ -298,11 +291,10 @@ class BestWeights(Evaluation):
                 state.model.stop_training = True
         return about
 
-    def _note(self, result: _Evaluated) -> None:
+    def _note(self, result: Evaluated) -> None:
         super()._note(result)
-        validated = Validated(result.epoch, result.accuracy, result.loss)
-        if self._best is None or validated.is_better_than(self._best):
-            self._save(validated)
+        if self._best is None or result.is_better_than(self._best):
+            self._save(result)
 
     def restore(self, state: Optional[List[Any]]) -> None:
         """Continue from a checkpoint; the best weights are those in the file, though an epoch may repeat."""
@@ -319,7 +311,7 @@ class BestWeights(Evaluation):
         if last is None:
             return {}
         if self._best is None:  # its file was lost
-            self._save(Validated(last.epoch, last.accuracy, last.loss))
+            self._save(last)
         assert self._best is not None
         with self.run_state.watch.lap(VALIDATION), self._best_in_model():
             score = self._evaluator(self._test())
@@ -334,7 +326,7 @@ class BestWeights(Evaluation):
             "val_accuracy_last": last.accuracy,
         }
 
-    def _save(self, about: Validated) -> None:
+    def _save(self, about: Evaluated) -> None:
         save_model(self.run_state.model, self._run.best_path, json.dumps(about._asdict()))
         self._best = about
 
@@ -348,13 +340,13 @@ class BestWeights(Evaluation):
             yield
 
 
-def described_in(path: Path) -> Optional[Validated]:
+def described_in(path: Path) -> Optional[Evaluated]:
     """Read the description of the weights in a file that `BestWeights` wrote; None where there is no
     whole one.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            return Validated(**json.loads(archive.comment))
+            return Evaluated(**json.loads(archive.comment))
     except (OSError, ValueError, TypeError, zipfile.BadZipFile):
         return None
 
