@@ -15,8 +15,7 @@ from elastictrainer.experiment.options import load
 from elastictrainer.experiment.run_settings import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import augmentation
-from elastictrainer.plotting.captions import data_name, model_name
-from elastictrainer.plotting.drawing import Drawing, pyplot
+from elastictrainer.plotting.drawing import Drawing, data_name, model_name, pyplot
 from elastictrainer.runs.run_folder import RunFolder
 
 _CLASSES = 6  # rows of the sheet

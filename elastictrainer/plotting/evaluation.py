@@ -8,8 +8,7 @@ import numpy as np
 
 from elastictrainer.data.splits import decode_all
 from elastictrainer.experiment.scoring import Scores
-from elastictrainer.plotting.captions import cut_to
-from elastictrainer.plotting.drawing import Drawing, evenly_spaced, pyplot
+from elastictrainer.plotting.drawing import Drawing, cut_to, evenly_spaced, pyplot
 
 _NUMBERED = 25  # classes, up to which each cell has its number
 _NAMED = 60  # classes, up to which each row and column has its name
