@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run
+from elastictrainer.experiment.checks import check, refuse_inapplicable
 from elastictrainer.experiment.options import given, parse
 from elastictrainer.experiment.settings import ProfileSettings
-from elastictrainer.experiment.settings_checks import check_values, refuse_inapplicable
 from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = (
@@ -21,8 +21,7 @@ _EXAMPLE = "example: et-profile --model resnet50 --validate 12"
 def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = make_parser("et-profile", _DESCRIPTION, _EXAMPLE, _USAGE)
     settings, options = parse(ProfileSettings, arguments, parser)
-    # With --classes no image is needed, so the data set need not exist yet.
-    check_values(settings, but=("dataset",) if settings.classes else ())
+    check(settings)
     typed = given(ProfileSettings, options)
     refuse_inapplicable(settings, typed)
 

@@ -77,11 +77,6 @@ def _require_same_count(settings: CommonSettings, class_count: int) -> None:
 
 def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
     """Make the model with a head for `class_count` classes."""
-    if settings.mixed_precision and settings.model.endswith(".keras"):
-        raise UsageError(
-            f"--mixed-precision: {settings.model} says itself what each layer computes in. Leave it out, or "
-            "make the model by a function (--model package.module:function)."
-        )
     return zoo.create(
         settings.model,
         class_count,

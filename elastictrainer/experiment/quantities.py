@@ -1,6 +1,5 @@
-"""Times and sizes as people write them: 10m, 18:00, 2GB."""
+"""Times and sizes as people write them: 10m, 2GB."""
 
-import datetime
 import re
 from typing import Dict, Optional
 
@@ -23,15 +22,6 @@ def parse_seconds(text: str) -> float:
     if seconds is None:
         raise UsageError(f"{text!r} is no time. Valid: a number with s, m or h, such as 90s, 10m or 1.5h.")
     return seconds
-
-
-def seconds_until(text: str, now: datetime.datetime) -> float:
-    """Return the seconds from `now` until the clock next shows `text`: "18:00"; else raise UsageError."""
-    found = re.fullmatch(r"\s*(\d{1,2}):(\d\d)\s*", str(text))
-    if not found or int(found[1]) > 23 or int(found[2]) > 59:
-        raise UsageError(f"--until {text!r} is no time of day. Valid: hours and minutes, such as 18:00.")
-    then = now.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
-    return ((then - now).total_seconds() - 1) % 86400 + 1  # never zero: this minute is tomorrow's
 
 
 def parse_bytes(text: str, or_else: str = "") -> int:

@@ -19,11 +19,10 @@ from elastictrainer.experiment.inputs import Inputs, load_inputs
 from elastictrainer.experiment.quantities import parse_bytes
 from elastictrainer.experiment.rates import rate_schedule
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import check_together, require_writable
 from elastictrainer.models.solved_head import hold_columns
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs import environment, resident
-from elastictrainer.runs.log import printed
+from elastictrainer.runs.log import LOG, printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.steps.losses import training_loss
@@ -59,12 +58,6 @@ def train(
 def _train(
     settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str]
 ) -> Dict[str, Any]:
-    check_together(settings)
-    # A resumed run goes on without a cache where the folder is gone.
-    if settings.activation_cache_dir and settings.activation_cache != "off" and not resume:
-        require_writable(
-            Path(settings.activation_cache_dir), f"--activation-cache-dir {settings.activation_cache_dir!r}"
-        )
     if settings.memory:  # before the process' first tensor
         resident.use_system_allocator()
     users = keras_callbacks.create(settings.callback)
@@ -89,7 +82,7 @@ def _train(
     if limit is None:
         note_shortage(profile)
     sensor, source = energy.find_sensor()
-    print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
+    LOG.info(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 
     record = RunRecord(run, seed=settings.seed)
     if limit is not None:  # a forward pass of training fits; one of the usual 32 images may not
@@ -133,7 +126,7 @@ def _train(
         raise data.train_split.find_corrupt() or error from None
     if settings.export_formats:
         for path in export_run(run, settings.export_formats, trust=True):  # just written
-            print(f"written: {path}")
+            LOG.info(f"written: {path}")
     summary: Dict[str, Any] = history.elastic
     return summary
 
@@ -191,7 +184,7 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
     try:
         hold_columns(model, keeping.earlier_class_count(settings))
     except UsageError as error:
-        print(f"note: {error}")
+        LOG.info(f"note: {error}")
         return "keep"
     return "solve"
 

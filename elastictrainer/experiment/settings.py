@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Mapping, Optional
 
 from elastictrainer import registry
 from elastictrainer.experiment import quantities
@@ -21,7 +21,7 @@ def setting(
     metavar: Optional[str] = None,
     group: str = "",
     repeated: bool = False,
-    alias: str = "",
+    common: bool = False,
 ) -> Any:
     """Make a dataclass field for one setting.
 
@@ -34,7 +34,7 @@ def setting(
         metavar: placeholder for the value in `--help`; None: the names, or by the type.
         group: the heading in `--help` above this setting and those that follow; empty: as the one before.
         repeated: the option may be given several times; its values are one text then, separated by commas.
-        alias: another name that the command line takes, and a file does not.
+        common: whether --help shows it; --help-all shows all.
     """
     if names is not None:
         check = names.check
@@ -47,7 +47,7 @@ def setting(
         "metavar": metavar,
         "group": group,
         "repeated": repeated,
-        "alias": alias,
+        "common": common,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -66,6 +66,7 @@ class CommonSettings:
         f"{registry.MODEL.listed}, a .keras file, or package.module:function",
         names=registry.MODEL,
         group="model",
+        common=True,
     )
     trust_model: bool = setting(False, "load a model even if that can run its author's code")
     weights: str = setting("imagenet", "imagenet (downloaded once), none, or a weights file", metavar="FILE")
@@ -87,12 +88,13 @@ class CommonSettings:
         "caltech_birds2011",
         f"{', '.join(registry.DATASET.names)}, or your images: a folder with train/CLASS/IMAGE and "
         "test/CLASS/IMAGE and perhaps val/CLASS/IMAGE (or CLASS/IMAGE, see --test-split), a folder that "
-        "tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
-        "split and group, or .npz arrays; tfds:NAME, any image classification set of tensorflow-datasets; "
-        "hf:NAME, one of Hugging Face's hub, or hf:FOLDER, a copy of one (pip install '.[hf]' in the clone)",
+        "tensorflow-datasets has prepared, or a .csv table with the columns path, label and perhaps split; "
+        "tfds:NAME, any image classification set of tensorflow-datasets; hf:NAME, one of Hugging Face's hub, "
+        "or hf:FOLDER, a copy of one (pip install '.[hf]' in the clone)",
         names=registry.DATASET,
         group="data",
         metavar="DATA",
+        common=True,
     )
     validation_split: Optional[float] = setting(
         None,
@@ -112,9 +114,9 @@ class CommonSettings:
     )
     classes: Optional[int] = setting(None, "number of classes, which must be that of the data", 2)
     image_size: Optional[int] = setting(
-        None, "height and width in pixels; the model's own if not given", 8, 4096
+        None, "height and width in pixels; the model's own if not given", 8, 4096, common=True
     )
-    batch_size: int = setting(4, "images in a training step", 1, group="training")
+    batch_size: int = setting(4, "images in a training step", 1, group="training", common=True)
     optimizer: str = setting(
         "sgd", "sgd has momentum 0.9; sgd and adamw have decoupled weight decay", names=registry.OPTIMIZER
     )
@@ -140,13 +142,12 @@ class ProfileSettings(CommonSettings):
         100,
         "training steps before the first measurement, five seconds at most",
         1,
-        alias="warmup",
         group="profile",
     )
     steps: int = setting(8, "traced steps; times are medians over them", 1)
     validate: int = setting(0, "measure this many random selections against the prediction", 0)
     profile: Optional[str] = setting(
-        None, "file of the profile (profiles/MODEL_....json)", alias="output", metavar="FILE"
+        None, "file of the profile (profiles/MODEL_....json)", metavar="FILE", common=True
     )
 
 
@@ -173,13 +174,17 @@ class TrainSettings(CommonSettings):
         f"{', '.join(schemes.SCHEMES)}, or your own: package.module:Class",
         check=schemes.check_name,
         group="speed",
+        common=True,
     )
-    rho: float = setting(0.5, "share of the time of full training (elastic schemes, freeze-below)", 0.01, 1)
+    rho: float = setting(
+        0.5, "share of the time of full training (elastic schemes, freeze-below)", 0.01, 1, common=True
+    )
     time: Optional[str] = setting(
         None,
         "time of the whole command (90s, 10m, 1.5h), instead of --rho and --epochs",
         check=quantities.parse_seconds,
         metavar="TIME",
+        common=True,
     )
     memory: Optional[str] = setting(
         None,
@@ -187,12 +192,17 @@ class TrainSettings(CommonSettings):
         "freeze-below)",
         check=quantities.parse_limit,
         metavar="SIZE",
+        common=True,
     )
     interval: Optional[int] = setting(
         None, "epochs between two selections; if not given, by time, or 4 with --activation-cache off", 1
     )
     epochs: int = setting(
-        12, "passes over the training images; with --rho, those of full training", 1, group="training"
+        12,
+        "passes over the training images; with --rho, those of full training",
+        1,
+        group="training",
+        common=True,
     )
     validation_freq: Optional[int] = setting(
         None,
@@ -241,6 +251,7 @@ class TrainSettings(CommonSettings):
         check=lambda formats: registry.EXPORT.check_each(formats.split(",")),
         metavar="FORMAT",
         repeated=True,
+        common=True,
     )
     callback: Optional[str] = setting(
         None,
@@ -249,7 +260,9 @@ class TrainSettings(CommonSettings):
         metavar="MODULE:NAME",
         repeated=True,
     )
-    output: Optional[str] = setting(None, "the run folder (runs/TIME_MODEL_SCHEME)", metavar="DIR")
+    output: Optional[str] = setting(
+        None, "the run folder (runs/TIME_MODEL_SCHEME)", metavar="DIR", common=True
+    )
     overwrite: bool = setting(False, "replace a run folder that exists")
     deterministic: bool = setting(
         False, "make the run repeatable bit for bit, with the same profile; --epochs ends it, not the time"
@@ -259,3 +272,8 @@ class TrainSettings(CommonSettings):
     def export_formats(self) -> List[str]:
         """Return the formats of `export`."""
         return self.export.split(",") if self.export else []
+
+
+def asked_rho(config: Mapping[str, Any]) -> Optional[float]:
+    """Return the rho that a run was asked for, by its config; None: its time was, or it selects nothing."""
+    return config["rho"] if schemes.selects(config["scheme"]) and not config.get("time") else None

@@ -8,9 +8,9 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Union
 import matplotlib
 
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.settings import asked_rho
 from elastictrainer.runs.files import atomic_write, write_csv
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection import schemes
 
 matplotlib.use("Agg")  # needs no display
 from matplotlib import pyplot
@@ -85,15 +85,10 @@ def styles(runs: Sequence[RunFolder]) -> List[Style]:
     return result
 
 
-def asked_rho(run: RunFolder) -> Any:
-    """Return the rho that was asked of a run; None where its time was given, or its scheme selects nothing."""
-    settings = run.config()
-    return settings["rho"] if schemes.selects(settings["scheme"]) and not settings.get("time") else None
-
-
 def label(run: RunFolder) -> str:
     """Return the scheme of a run, and what was asked of it: rho, or the time."""
-    settings, rho = run.config(), asked_rho(run)
+    settings = run.config()
+    rho = asked_rho(settings)
     if rho is not None:
         return f"{settings['scheme']}, rho {rho:g}"
     return settings["scheme"] + (f", time {settings['time']}" if settings.get("time") else "")
@@ -111,10 +106,8 @@ def labels(runs: Sequence[RunFolder]) -> List[str]:
 def subject(runs: Sequence[RunFolder]) -> str:
     """Return model and data set of `runs`, such as "mobilenetv2 on birds", or how many there are."""
     configs = [run.config() for run in runs]
-    about = list(
-        dict.fromkeys(f"{model_name(c.get('model'))} on {data_name(c.get('dataset'))}" for c in configs)
-    )
-    return about[0] if len(about) == 1 else f"{len(about)} models or data sets"
+    about = {f"{model_name(c.get('model'))} on {data_name(c.get('dataset'))}" for c in configs}
+    return about.pop() if len(about) == 1 else f"{len(about)} models or data sets"
 
 
 def model_name(model: Any) -> str:

@@ -11,8 +11,8 @@ from elastictrainer.data import datasets
 from elastictrainer.data.parts import UNSPLIT, split_dataset
 from elastictrainer.data.splits import Split, decode_all
 from elastictrainer.experiment import assembly
+from elastictrainer.experiment.checks import load_trusted
 from elastictrainer.experiment.options import load
-from elastictrainer.experiment.run_settings import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import augmentation
 from elastictrainer.plotting.drawing import Drawing, data_name, model_name, pyplot
@@ -29,7 +29,7 @@ def preview_settings(path: str, trust: bool = False) -> TrainSettings:
     """
     run = RunFolder(path)
     if run.config_path.exists():
-        return load_trusted_settings(run, trust)
+        return load_trusted(run, trust)
     if Path(path).suffix in (".yaml", ".yml"):
         return load(TrainSettings, path)
     return TrainSettings(dataset=path)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence, Union
 
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.settings import asked_rho
 from elastictrainer.plotting import tensors
 from elastictrainer.plotting.curves import curves
-from elastictrainer.plotting.drawing import Drawing, asked_rho, label, pyplot, subject, time_unit
+from elastictrainer.plotting.drawing import Drawing, label, pyplot, subject, time_unit
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.files import write_text
 from elastictrainer.runs.run_folder import RunFolder
@@ -34,7 +35,7 @@ def table_rows(runs: Sequence[RunFolder]) -> List[Dict[str, str]]:
                 "model": Path(settings.get("model", "")).name,
                 "scheme": settings["scheme"],
                 "time asked": settings.get("time") or "-",
-                "rho asked": _cell(asked_rho(run), ".2f"),
+                "rho asked": _cell(asked_rho(settings), ".2f"),
                 "rho got": _cell(summary.get("rho_achieved"), ".3f"),
                 "accuracy": _cell(summary.get("accuracy"), ".2%").replace("%", " %"),
                 "training time": f"{summary['train_seconds'] / unit.seconds:.1f} {unit.name}",

@@ -39,8 +39,10 @@ def printed(enabled: bool = True) -> Iterator[None]:
         return
     LOG.addHandler(TERMINAL)
     LOG.setLevel(logging.INFO)
+    propagates, LOG.propagate = LOG.propagate, False  # once, whatever the root logger does
     try:
         yield
     finally:
         LOG.removeHandler(TERMINAL)
         LOG.setLevel(logging.NOTSET)
+        LOG.propagate = propagates

@@ -175,7 +175,7 @@ names = st.sampled_from(
         "batch_size",
         "batch-size",
         "scheme",
-        "train_type",
+        "image-size",
         "model",
         "data_dir",
         "overwrite",
