@@ -4,11 +4,14 @@ import argparse
 import functools
 import sys
 from pathlib import Path
-from typing import Any, Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.quiet import load_tensorflow
+
+if TYPE_CHECKING:
+    from elastictrainer.plotting.drawing import Drawing
 
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
 _KINDS = {
@@ -72,7 +75,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             print(f"data: {options.csv}")
 
 
-def _draw(options: argparse.Namespace) -> Any:
+def _draw(options: argparse.Namespace) -> "Drawing":
     """Make the drawing that `options.what` and `options.paths` name."""
     from elastictrainer.plotting import curves, tensors
     from elastictrainer.profiler.profile import Profile

@@ -3,13 +3,11 @@
 import sys
 from typing import Any, Mapping, Optional, Sequence
 
-from elastictrainer.cli.command import make_parser, run
-from elastictrainer.cli.output import unfailing
+from elastictrainer.cli.command import make_parser, run, unfailing
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.checks import inherit, refuse_inapplicable
 from elastictrainer.experiment.options import given, parse
-from elastictrainer.experiment.quantities import parse_seconds
-from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.experiment.settings import TrainSettings, parse_seconds
 from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
 

@@ -7,7 +7,13 @@ from typing import Sequence
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import load
-from elastictrainer.experiment.settings import CommonSettings, ProfileSettings, TrainSettings, option_of
+from elastictrainer.experiment.settings import (
+    CommonSettings,
+    ProfileSettings,
+    TrainSettings,
+    option_of,
+    options_of,
+)
 from elastictrainer.registry import MODEL
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
@@ -17,10 +23,10 @@ from elastictrainer.selection import schemes
 def check(settings: CommonSettings) -> None:
     """Raise UsageError for a setting that names something that does not exist, or excludes another one."""
     without_data = isinstance(settings, ProfileSettings) and settings.classes  # it needs no image
-    for field in dataclasses.fields(settings):
-        value, check_value = getattr(settings, field.name), field.metadata["check"]
-        if check_value and value and not (without_data and field.name == "dataset"):
-            check_value(value)
+    for name, option in options_of(settings).items():
+        value = getattr(settings, name)
+        if value and not (without_data and name == "dataset"):
+            option.check_value(value)
     if settings.mixed_precision and settings.model.endswith(".keras"):
         raise UsageError(
             f"--mixed-precision: {settings.model} says itself what each layer computes in. Leave it out, or "

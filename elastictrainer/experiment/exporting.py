@@ -77,6 +77,7 @@ def export_run(
         "model_card.md.j2",
         settings=settings,
         rho=asked_rho(settings),
+        time=settings.get("time"),
         summary=summary,
         environment=environment,
         names=names,

@@ -1,7 +1,7 @@
 """The images and the model of a run, made from its settings."""
 
 import dataclasses
-from typing import Any, Dict, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -37,7 +37,7 @@ class Inputs:
     data: ImageData
     model: tf.keras.Model
     kept: Optional[KeptImages]
-    about: Dict[str, Any]
+    about: Mapping[str, object]
 
 
 def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool) -> Inputs:

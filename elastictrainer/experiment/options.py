@@ -1,7 +1,6 @@
 """Settings read from the command line and from a YAML file."""
 
 import argparse
-import dataclasses
 import difflib
 import math
 import re
@@ -11,7 +10,14 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union
 
 from elastictrainer.errors import UsageError, shortened, unknown
-from elastictrainer.experiment.settings import CommonSettings, ProfileSettings, TrainSettings, option_of
+from elastictrainer.experiment.settings import (
+    CommonSettings,
+    Option,
+    ProfileSettings,
+    TrainSettings,
+    option_of,
+    options_of,
+)
 from elastictrainer.runs import flat_yaml
 
 _GROUPS = ("model", "data", "speed", "training", "profile", "run")  # as --help lists them
@@ -49,7 +55,7 @@ def parse(
     )
     _add_options(parser, settings, all_shown="--help-all" in typed)
     parsed, rest = parser.parse_known_args(typed)
-    fields = _fields(settings)
+    fields = options_of(settings)
     if rest:
         options = [*re.findall(r"--[a-z-]+", parser.format_help()), *map(option_of, fields)]
         raise _unknown(rest[0].split("=")[0], options)
@@ -70,38 +76,30 @@ def _add_options(parser: argparse.ArgumentParser, settings: Type[Settings], all_
     """Add an option for each setting, under the heading of its group; the common ones are shown by --help."""
     types, group = typing.get_type_hints(settings), ""
     groups = {name: parser.add_argument_group(name) for name in _GROUPS}
-    for name, field in _fields(settings).items():
-        kind, metadata = _plain(types[name]), field.metadata
-        group = metadata["group"] or group
+    for name, option in options_of(settings).items():
+        kind, default = _plain(types[name]), getattr(settings, name)
+        group = option.group or group
         extra: Dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
         if kind is bool:
             extra["action"] = argparse.BooleanOptionalAction  # "no": for what a file may have set
         else:
-            extra["metavar"] = metadata["metavar"] or {int: "N", float: "X"}.get(kind, "NAME")
-            extra["action"] = "append" if metadata["repeated"] else "store"
-        if all_shown or metadata["common"]:
-            default = "" if field.default is None or kind is bool else f" (default: {_short(field.default)})"
-            extra["help"] = metadata["help"] + default
+            extra["metavar"] = option.placeholder(kind)
+            extra["action"] = "append" if option.repeated else "store"
+        if all_shown or option.common:
+            short = f"{default:g}" if kind is float and default else default
+            extra["help"] = option.help + ("" if default is None or kind is bool else f" (default: {short})")
         groups[group].add_argument(option_of(name), **extra)
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
     """Load settings from a YAML file alone; raises as `parse`."""
-    return _converted(settings, _read_yaml(str(path), _fields(settings)))
+    return _converted(settings, _read_yaml(str(path), options_of(settings)))
 
 
 def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
     """Return which settings, and --config, the command line set, by what `parse` returned: "--batch-size"."""
-    names = [name for name in _fields(settings) if hasattr(parsed, name)]
+    names = [name for name in options_of(settings) if hasattr(parsed, name)]
     return [option_of(name) for name in names] + (["--config"] if parsed.config else [])
-
-
-def _fields(settings: Type[Settings]) -> Dict[str, "dataclasses.Field[Any]"]:
-    return {field.name: field for field in dataclasses.fields(settings)}
 
 
 def _plain(kind: Any) -> Any:
@@ -110,7 +108,7 @@ def _plain(kind: Any) -> Any:
 
 
 def _read_yaml(path: str, fields: Mapping[str, object]) -> Dict[str, Union[str, bool, None]]:
-    of_any_command = {**_fields(ProfileSettings), **_fields(TrainSettings)}
+    of_any_command = {**options_of(ProfileSettings), **options_of(TrainSettings)}
     values: Dict[str, Union[str, bool, None]] = {}
     for key, value in flat_yaml.texts(path).items():
         name = key.replace("-", "_")
@@ -123,13 +121,14 @@ def _read_yaml(path: str, fields: Mapping[str, object]) -> Dict[str, Union[str, 
 
 
 def _converted(settings: Type[Settings], values: Mapping[str, Union[str, bool, None]]) -> Settings:
-    types, fields = typing.get_type_hints(settings), _fields(settings)
-    return settings(**{name: _convert(fields[name], types[name], value) for name, value in values.items()})
+    types, options = typing.get_type_hints(settings), options_of(settings)
+    found = {name: _convert(name, value, types[name], options[name]) for name, value in values.items()}
+    return settings(**found)
 
 
-def _convert(field: "dataclasses.Field[Any]", kind: Any, value: Union[str, bool, None]) -> Any:
+def _convert(name: str, value: Union[str, bool, None], kind: Any, allowed: Option) -> Any:
     """Convert a text, or a boolean of the command line, to the type of a setting."""
-    option, plain = option_of(field.name), _plain(kind)
+    option, plain = option_of(name), _plain(kind)
     if value is None:
         if plain is kind:
             raise UsageError(f"{option} has no value.")
@@ -145,9 +144,9 @@ def _convert(field: "dataclasses.Field[Any]", kind: Any, value: Union[str, bool,
     except ValueError:
         what = "a whole number" if plain is int else "a number"
         raise UsageError(f"{option} must be {what}, not {shortened(value, 40)!r}.") from None
-    low, high = field.metadata["low"], field.metadata["high"]
+    low, high = allowed.low, allowed.high
     below, above = low is not None and number < low, high is not None and number > high
     if below or above or (plain is float and not math.isfinite(number)):
-        allowed = f"{low} to {high}" if high is not None and low is not None else f"at least {low}"
-        raise UsageError(f"{option} {shortened(value, 40)} is out of range; allowed: {allowed}.")
+        limits = f"{low} to {high}" if high is not None and low is not None else f"at least {low}"
+        raise UsageError(f"{option} {shortened(value, 40)} is out of range; allowed: {limits}.")
     return number

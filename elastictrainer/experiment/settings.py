@@ -1,32 +1,54 @@
-"""The settings of each command: a dataclass each, whose fields know their options."""
+"""The settings of each command: dataclasses whose fields know their options."""
 
 import dataclasses
+import re
 from dataclasses import dataclass
-from typing import Any, Callable, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from elastictrainer import registry
-from elastictrainer.experiment import quantities
+from elastictrainer.errors import UsageError
 from elastictrainer.selection import schemes
 
 _LARGEST_SEED = 2**32 - 1  # NumPy takes no more
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_BYTES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
 
-def setting(
-    default: Any,
-    help: str,
-    low: Optional[float] = None,
-    high: Optional[float] = None,
-    names: Optional[registry.Choice] = None,
-    check: Optional[Callable[[str], Any]] = None,
-    metavar: Optional[str] = None,
-    group: str = "",
-    repeated: bool = False,
-    common: bool = False,
-) -> Any:
-    """Make a dataclass field for one setting.
+def _amount(text: str, units: Dict[str, float], zero: bool = False) -> Optional[float]:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if not found or found[2] not in units or not (zero or float(found[1])):
+        return None
+    return float(found[1]) * units[found[2]]
 
-    Args:
-        default: its value if neither the file nor the command line sets it.
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds that `text` means, such as "90s" or "1.5h"; UsageError where it means none."""
+    seconds = _amount(text, _SECONDS)
+    if seconds is None:
+        raise UsageError(f"{text!r} is no time. Valid: a number with s, m or h, such as 90s, 10m or 1.5h.")
+    return seconds
+
+
+def parse_bytes(text: str, or_else: str = "") -> int:
+    """Return the bytes that `text` means, such as "2GB", "500 MB" or "0"; UsageError where it means none.
+
+    `or_else` is what else would have been valid, for the message.
+    """
+    size = _amount(text, _BYTES, zero=True)
+    if size is None:
+        raise UsageError(f"{text!r} is no size. Valid: {or_else}a number with kB, MB or GB, such as 500MB.")
+    return int(size)
+
+
+def parse_limit(text: str) -> Optional[int]:
+    """Return the bytes that `text` means, None for "auto"; UsageError where it means none."""
+    return None if text == "auto" else parse_bytes(text, "auto, or ")
+
+
+class Option(NamedTuple):
+    """What the command line and --help know of a setting.
+
+    Attributes:
         help: one line for `--help`; names alone, where there are no others, are its placeholder there.
         low, high: smallest and largest value allowed; None: no limit.
         names: the valid names; None: the value is no name.
@@ -36,20 +58,38 @@ def setting(
         repeated: the option may be given several times; its values are one text then, separated by commas.
         common: whether --help shows it; --help-all shows all.
     """
-    if names is not None:
-        check = names.check
-        metavar = metavar or (None if names.others else f"{{{','.join(names.names)}}}")
-    metadata = {
-        "help": help,
-        "low": low,
-        "high": high,
-        "check": check,
-        "metavar": metavar,
-        "group": group,
-        "repeated": repeated,
-        "common": common,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
+
+    help: str
+    low: Optional[float] = None
+    high: Optional[float] = None
+    names: Optional[registry.Choice] = None
+    check: Optional[Callable[[str], object]] = None
+    metavar: Optional[str] = None
+    group: str = ""
+    repeated: bool = False
+    common: bool = False
+
+    def check_value(self, value: str) -> None:
+        """Raise UsageError for a value that names nothing."""
+        check = self.check or (self.names and self.names.check)
+        if check:
+            check(value)
+
+    def placeholder(self, kind: type) -> str:
+        """Return what stands for a value of a type in --help."""
+        if self.metavar is None and self.names is not None and self.names.others is None:
+            return f"{{{','.join(self.names.names)}}}"
+        return self.metavar or {int: "N", float: "X"}.get(kind, "NAME")
+
+
+def setting(default: Any, *about: Any, **more: Any) -> Any:
+    """Make a dataclass field with its default and an `Option` of the other arguments."""
+    return dataclasses.field(default=default, metadata={"option": Option(*about, **more)})
+
+
+def options_of(settings: Any) -> Dict[str, Option]:
+    """Return the options of a class of settings, or of settings, by the name of the setting."""
+    return {field.name: field.metadata["option"] for field in dataclasses.fields(settings)}
 
 
 def option_of(name: str) -> str:
@@ -182,7 +222,7 @@ class TrainSettings(CommonSettings):
     time: Optional[str] = setting(
         None,
         "time of the whole command (90s, 10m, 1.5h), instead of --rho and --epochs",
-        check=quantities.parse_seconds,
+        check=parse_seconds,
         metavar="TIME",
         common=True,
     )
@@ -190,7 +230,7 @@ class TrainSettings(CommonSettings):
         None,
         "limit of the whole process (1GB), or auto: three quarters of the free memory (elastic schemes, "
         "freeze-below)",
-        check=quantities.parse_limit,
+        check=parse_limit,
         metavar="SIZE",
         common=True,
     )
@@ -235,7 +275,7 @@ class TrainSettings(CommonSettings):
     activation_cache_memory: Optional[str] = setting(
         None,
         "memory of the cache; a larger one goes into a file (2GB, or a quarter of the machine's memory)",
-        check=quantities.parse_bytes,
+        check=parse_bytes,
         metavar="SIZE",
     )
     activation_cache_dir: Optional[str] = setting(None, "folder of that file (the run folder)", metavar="DIR")

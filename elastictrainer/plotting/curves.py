@@ -1,6 +1,6 @@
 """The picture of training: accuracy, loss or work over time, epochs or work."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class Quantity(NamedTuple):
     keys: Tuple[str, ...]
     factor: float = 1.0
 
-    def of(self, record: Dict[str, Any]) -> Optional[float]:
+    def of(self, record: Dict[str, float]) -> Optional[float]:
         """Return the value in a record; None if it was not measured."""
         return next((self.factor * record[key] for key in self.keys if record.get(key) is not None), None)
 
@@ -55,7 +55,7 @@ def curves(runs: Sequence[RunFolder], x: str = "time", y: str = "accuracy") -> D
     if unit == "time":
         unit, divisor = time_unit(max(xs.max() for xs, _ in points))
     figure, axes = pyplot.subplots(figsize=(9, 4), layout="constrained")
-    rows: List[Dict[str, Any]] = []
+    rows: List[Dict[str, object]] = []
     for run, name, (colour, marker, line), (xs, ys) in zip(runs, labels(runs), styles(runs), points):
         axes.plot(xs / divisor, ys, line, marker=marker, markersize=4, color=colour, label=name)
         rows += [

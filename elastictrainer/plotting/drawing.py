@@ -3,9 +3,10 @@
 import re
 import zlib
 from pathlib import Path, PurePath
-from typing import Any, Dict, List, NamedTuple, Sequence, Union
+from typing import Dict, List, NamedTuple, Sequence, Union
 
 import matplotlib
+import matplotlib.figure
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import asked_rho
@@ -39,8 +40,8 @@ LINES = ("-", "--", ":", "-.")
 class Drawing(NamedTuple):
     """A Matplotlib figure, and the data drawn in it: a dict for each point or cell."""
 
-    figure: Any
-    rows: List[Dict[str, Any]]
+    figure: matplotlib.figure.Figure
+    rows: List[Dict[str, object]]
 
 
 def save(drawing: Drawing, path: Union[str, Path]) -> None:
@@ -110,13 +111,13 @@ def subject(runs: Sequence[RunFolder]) -> str:
     return about.pop() if len(about) == 1 else f"{len(about)} models or data sets"
 
 
-def model_name(model: Any) -> str:
+def model_name(model: object) -> str:
     """Return a model's name without folders and the file's ending."""
     name = str(model or "")
     return cut_to(PurePath(name).stem if name.endswith(".keras") else name)
 
 
-def data_name(dataset: Any) -> str:
+def data_name(dataset: object) -> str:
     """Return a data set's name without folders; of one of tensorflow-datasets the name, not its version."""
     path = PurePath(str(dataset or ""))
     return cut_to(path.parent.name if re.fullmatch(r"\d+\.\d+\.\d+", path.name) else path.name)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -48,7 +48,7 @@ def data(settings: TrainSettings) -> Drawing:
     figure, axes = pyplot.subplots(
         few.count, columns, figsize=size_inches, squeeze=False, layout="constrained"
     )
-    drawn: List[Dict[str, Any]] = []
+    drawn: List[Dict[str, object]] = []
     for row, label, image in zip(axes, few.labels, decode_all(few, size)):
         for column, cell in enumerate(row):
             pixels = tf.constant(image[None], tf.float32)

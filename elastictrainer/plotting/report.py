@@ -3,7 +3,7 @@
 import base64
 import io
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Union
+from typing import Dict, List, Optional, Sequence, Union
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import asked_rho
@@ -55,7 +55,7 @@ def table_text(runs: Sequence[RunFolder]) -> str:
     return "\n".join(lines)
 
 
-def _cell(value: Any, form: str) -> str:
+def _cell(value: Optional[float], form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
@@ -73,7 +73,7 @@ def write(runs: Sequence[RunFolder], path: Union[str, Path]) -> None:
     write_text(path, page)
 
 
-def _about(run: RunFolder) -> Dict[str, Any]:
+def _about(run: RunFolder) -> Dict[str, object]:
     """Return the values that the page's template needs for one run."""
     figures = {}
     if any("selected" in record for record in run.selections()):
@@ -86,7 +86,7 @@ def _about(run: RunFolder) -> Dict[str, Any]:
     return {"label": label(run), "path": str(run.path), "figures": figures, "tables": shown}
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a value for a reader: numbers rounded, lists cut."""
     if value is None:
         return "–"

@@ -1,10 +1,11 @@
 """Pictures of tensors: the times of a profile by layer, and the map of what a run selected."""
 
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Callable, Dict, List, Sequence
 
 import matplotlib.colors
 import matplotlib.ticker
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from elastictrainer.errors import UsageError
@@ -142,7 +143,7 @@ def layer_of(tensor: str) -> str:
     return tensor.rpartition("/")[0] or tensor
 
 
-def layer_ticks(axes: Any, layers: Sequence[str], most: int = 12) -> None:
+def layer_ticks(axes: Axes, layers: Sequence[str], most: int = 12) -> None:
     """Put up to `most` of the layers' names, evenly spaced, along the horizontal axis: layer i at i."""
     ticks = evenly_spaced(len(layers), most)
     axes.set_xticks(ticks, [cut_to(layers[i], 28) for i in ticks], rotation=30, ha="right", fontsize=7)

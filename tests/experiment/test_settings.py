@@ -3,7 +3,7 @@
 import pytest
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.quantities import parse_seconds
+from elastictrainer.experiment.settings import parse_seconds
 
 
 def test_units():
