@@ -73,3 +73,9 @@ def test_a_run_that_is_refused_leaves_no_folder(started, tmp_path, monkeypatch):
     with pytest.raises(UsageError):
         started()
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_without_arguments_it_says_how_to_begin(capsys):
+    assert train.main([]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 5 and all("et-train " in line for line in said[1:])
