@@ -1,4 +1,4 @@
-"""From settings to live objects: random state, data, model, optimizer, learning rate."""
+"""From settings to live objects: random state, data, model, optimizer."""
 
 import logging
 from pathlib import Path
@@ -10,19 +10,11 @@ from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.reading import Reading
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.settings import CommonSettings, TrainSettings
+from elastictrainer.experiment.settings import CommonSettings, learning_rate
 from elastictrainer.models import zoo
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import use_random_variables
-from elastictrainer.steps.rates import RateSchedule
-
-PAPER_RATE = 1e-4  # SGD with momentum 0.9, and Adam (MobiSys'23, Sec. 5)
-# With a solved head the layers near the output can learn faster from the first step on: with MobileNetV2 on
-# CUB100 at rho 0.1, plans of six epochs gave 87.1 and 87.7 %, at the paper's rate 86.7 %.
-SELECTED_RATE = 2e-4
-WARMUP_SHARE = 0.1  # of the run, with a solved head: at the full rate its first steps undo what was solved
 
 
 def configure(seed: int, deterministic: bool = False, mixed_precision: bool = False) -> None:
@@ -111,26 +103,3 @@ def image_size(settings: CommonSettings, model: tf.keras.Model) -> Tuple[int, in
 def make_optimizer(settings: CommonSettings) -> Any:
     """Make the optimizer that the settings ask for; the learning rate is that of `learning_rate`."""
     return optimizers.make(settings.optimizer, learning_rate(settings), settings.weight_decay)
-
-
-def learning_rate(settings: CommonSettings) -> float:
-    """Return the highest learning rate of a run or profile."""
-    if settings.learning_rate is not None:
-        return settings.learning_rate
-    scheme = getattr(settings, "scheme", "elastic")
-    solved = settings.head_init == "solve"
-    return SELECTED_RATE if solved and schemes.selects(scheme) and settings.optimizer == "sgd" else PAPER_RATE
-
-
-def rate_schedule(settings: TrainSettings) -> Optional[RateSchedule]:
-    """Return the learning rate as it changes over a run; None where it stays what the optimizer has."""
-    shape = settings.schedule or ("constant" if settings.optimizer == "adam" else "cosine")
-    warmup = settings.warmup
-    if warmup is None:
-        warmup = WARMUP_SHARE if settings.head_init == "solve" else 0.0
-    if shape == "constant" and not warmup:
-        return None  # a callback may set it
-    highest = learning_rate(settings)
-    # A run of few epochs has no time to recover from what the higher rate does to the head: `--time 95s`
-    # ended at 84.0 % with it, at 85.1 % with the paper's; the head had 84.2 %.
-    return RateSchedule(highest, shape, warmup, None if settings.learning_rate else min(highest, PAPER_RATE))

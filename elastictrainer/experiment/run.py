@@ -14,10 +14,9 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.reading import Reading
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, keeping, memory, profiling
-from elastictrainer.experiment.assembly import rate_schedule
 from elastictrainer.experiment.exporting import export_run
 from elastictrainer.experiment.inputs import Inputs, load_inputs
-from elastictrainer.experiment.settings import TrainSettings, parse_bytes, parse_seconds
+from elastictrainer.experiment.settings import TrainSettings, parse_bytes, parse_seconds, rate_schedule
 from elastictrainer.models.solved_head import hold_columns
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs import environment, resident

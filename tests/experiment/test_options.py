@@ -7,9 +7,8 @@ import re
 import pytest
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.assembly import learning_rate, rate_schedule
 from elastictrainer.experiment.options import given, load, parse
-from elastictrainer.experiment.settings import ProfileSettings, TrainSettings
+from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, learning_rate, rate_schedule
 
 
 def read(arguments, settings=TrainSettings):
