@@ -176,9 +176,10 @@ def _line(row: Row, rounds: int, spent_s: float) -> str:
     if not number:
         return f"{what}: {got}; took {_minutes(spent_s)}"
     left_s = spent_s / (number + 1) * (rounds - number)
+    rest = f"about {_minutes(left_s)} left" if number < rounds else f"all took {_minutes(spent_s)}"
     about = f"{row['trained']} trained, {row['megabytes']} MB"
     about += "".join(f", {row[name]} {name}" for name in ("refused", "silent") if row[name])
-    return f"{what}: {got}; {about}; about {_minutes(left_s)} left"
+    return f"{what}: {got}; {about}; {rest}"
 
 
 def _minutes(seconds: float) -> str:
