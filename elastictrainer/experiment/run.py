@@ -29,8 +29,6 @@ from elastictrainer.training.checkpoints import Checkpointing
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.energy import EnergyMetering, find_sensor
 from elastictrainer.training.evaluation import BestWeights, Evaluation
-from elastictrainer.training.memory_limit import note_shortage
-from elastictrainer.training.memory_needs import MemoryRequest
 from elastictrainer.training.record import RunRecord
 from elastictrainer.training.trainer import Trainer
 
@@ -63,12 +61,11 @@ def _train(
     settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str]
 ) -> Dict[str, Any]:
     if settings.memory:  # before the process' first tensor
-        resident.use_system_allocator()
+        resident.give_back_freed_memory()
     users = named_callbacks(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     inputs = load_inputs(settings, run, resume)
     data, model = inputs.data, inputs.model
-    memory.require_enough(model, settings.batch_size)
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
     require_supported_callbacks(users, optimizer, checkpointed=True, rates=rates)
@@ -81,7 +78,6 @@ def _train(
     limit = memory.limit(settings.memory)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     solves = head == "solve" and not checkpointing.resumes  # what has trained has its head
-    request = None if limit is None else MemoryRequest(limit, scheme, solves)
     shape = (*data.image_size, model.input_shape[-1])
     profile = profiling.obtain_profile(
         settings,
@@ -91,10 +87,11 @@ def _train(
         optimizer,
         scheme.selects,
         run.profile_path if resume and run.profile_path.exists() else None,
-        request,
+        limit,
+        solves,
     )
     if limit is None:
-        note_shortage(profile)
+        memory.note_shortage(profile)
     sensor, source = find_sensor()
     LOG.info(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 

@@ -12,7 +12,7 @@ from elastictrainer.steps.keras_objective import KerasObjective
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.forecast import RunShape, forecast
-from elastictrainer.training.memory_limit import MemoryLimit
+from elastictrainer.training.memory import MemoryLimit
 from elastictrainer.training.policies import repeated
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, FULL_TRACING, TIMING

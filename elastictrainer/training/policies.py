@@ -16,7 +16,7 @@ from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledSteps
-from elastictrainer.training.memory_limit import MemoryLimit
+from elastictrainer.training.memory import MemoryLimit
 
 
 def make_policy(

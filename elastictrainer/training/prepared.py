@@ -7,6 +7,7 @@ from typing import Any, Optional, Tuple
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
+from elastictrainer.runs import resident
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.budget import Budget
 from elastictrainer.selection.plan import PLAIN_INTERVAL, Plan, make_plan, require_reachable
@@ -26,7 +27,7 @@ from elastictrainer.training.feed import Feed
 from elastictrainer.training.forecast import RunShape
 from elastictrainer.training.head_pass import HeadPass
 from elastictrainer.training.intervals import Intervals
-from elastictrainer.training.memory_limit import MemoryLimit
+from elastictrainer.training.memory import MemoryLimit, limited
 from elastictrainer.training.policies import make_policy
 from elastictrainer.training.run_profile import profile_for_fit, why_uncacheable, with_cache_costs
 from elastictrainer.training.state import RunState
@@ -107,7 +108,9 @@ def prepare(state: RunState, feed: Feed, request: TrainerRequest, carried: FitCa
     if state.rho is not None and profile is not None:
         require_reachable(state.rho, profile, cached)
     limit = _memory_limit(state, request, profile)
-    profile, cache = (profile, request.cache) if limit is None else (limit.profile, limit.cache)
+    cache = request.cache
+    if profile is not None and limit is not None:
+        profile, cache = dataclasses.replace(profile, memory=limit.step), limit.cache(cache)
     by_clock = _by_clock(state, request, cached)
     plan = _plan(state, request, profile, cached, by_clock)
     earlier = carried.policy if short and carried.policy and _still_holds(state, carried) else None
@@ -178,7 +181,7 @@ def _memory_limit(
 ) -> Optional[MemoryLimit]:
     if request.memory is None or profile is None:
         return None
-    limit = MemoryLimit(request.memory, profile, state.model, state.model.optimizer, request.cache)
+    limit = limited(request.memory, profile, resident.settled_bytes(), request.cache.folder)
     for line in limit.lines():
         LOG.info(line)
     return limit

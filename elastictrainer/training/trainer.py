@@ -12,6 +12,7 @@ from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.registry import HEAD
+from elastictrainer.runs import resident
 from elastictrainer.runs.log import LOG, printed
 from elastictrainer.selection import schemes
 from elastictrainer.selection.plan import require_reachable
@@ -118,6 +119,8 @@ class Trainer:
             raise UsageError(f"the scheme {self.scheme_name} solves the head: it takes head='solve'.")
         self.head, self.rates, self.deadline = head, rates, deadline
         self._memory = memory
+        if memory is not None:
+            resident.give_back_freed_memory()
         self.activation_cache = (
             CacheSettings(activation_cache) if isinstance(activation_cache, str) else activation_cache
         )

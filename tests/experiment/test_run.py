@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from elastictrainer import RunError, UsageError
-from elastictrainer.experiment import profiling
 from elastictrainer.experiment.labelled_images import load_run_images
 from elastictrainer.experiment.run import deadline_of, train
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs import resident
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.training.memory import MemoryLimit
 
 
 @pytest.fixture
@@ -76,11 +76,9 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
 
 def test_where_no_full_step_fits_the_head_alone_is_solved(settings, run, monkeypatch):
     chosen = settings(scheme="elastic", memory="64GB", epochs=2, interval=None)
-    monkeypatch.setattr(profiling, "_profile_limits", lambda *arguments: None)
-    try:
-        summary = train(chosen, run, resume=False)
-    finally:
-        resident.keep_large_blocks()
+    monkeypatch.setattr(resident, "give_back_freed_memory", lambda: None)  # it is for the rest of the process
+    monkeypatch.setattr(MemoryLimit, "measuring_bytes", lambda self, examples: 1e12)
+    summary = train(chosen, run, resume=False)
     assert summary["scheme"] == "head-alone" and summary["steps"] == 1
     assert summary["full_step_ms"] is None and summary["selections"] == 0
     assert run.metrics()[0]["test_accuracy"] == summary["accuracy"]
@@ -94,12 +92,10 @@ def test_a_head_that_is_kept_cannot_be_trained_alone(settings, run, tmp_path):
         train(again, RunFolder.create(tmp_path / "again"), resume=False)
 
 
-def test_within_a_limit_a_scheme_of_the_users_own_that_selects_nothing_is_refused(settings, run):
-    try:
-        with pytest.raises(UsageError, match="selects nothing"):
-            train(settings(scheme="userschemes:OddTensors", memory="64GB"), run, resume=False)
-    finally:
-        resident.keep_large_blocks()
+def test_within_a_limit_a_scheme_of_the_users_own_that_selects_nothing_is_refused(settings, run, monkeypatch):
+    monkeypatch.setattr(resident, "give_back_freed_memory", lambda: None)  # it is for the rest of the process
+    with pytest.raises(UsageError, match="selects nothing"):
+        train(settings(scheme="userschemes:OddTensors", memory="64GB"), run, resume=False)
 
 
 def test_a_finished_run_is_resumed_to_its_figures_left_alone_by_bad_requests_and_replaced(settings, run):
