@@ -15,7 +15,7 @@ from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.experiment.settings_checks import check_values, refuse_inapplicable
 from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.training.deadline import process_age_s
+from elastictrainer.training.clock import process_age_s
 
 _DESCRIPTION = "Fine-tune a pre-trained model within a chosen time, or a share of full training's time."
 _USAGE = """et-train [--dataset DATA] [--model NAME] [--time TIME | --until CLOCK | --rho X] [OPTION ...]

@@ -8,7 +8,7 @@ from elastictrainer.experiment.quantities import parse_seconds
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.training.best_weights import BestWeights
-from elastictrainer.training.deadline import Deadline
+from elastictrainer.training.clock import Deadline
 from elastictrainer.training.evaluation import Evaluation
 from elastictrainer.training.run_record import RunRecord
 

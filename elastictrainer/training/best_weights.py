@@ -84,7 +84,7 @@ class BestWeights(Evaluating):
         assert logs is not None and self._best is not None
         logs["val_loss"], logs["val_accuracy"] = last.loss, last.accuracy
         waited = last.epoch - self._best.epoch
-        ended = state.model.stop_training or (not state.by_clock and last.epoch == state.epochs)
+        ended = state.model.stop_training or (not state.clock.by_clock and last.epoch == state.clock.epochs)
         if self._patience is not None and waited >= self._patience and not ended:
             state.progress.stopped = (
                 f"no better validation accuracy in {waited} epoch{'s' * (waited > 1)} after epoch "
@@ -129,7 +129,7 @@ class BestWeights(Evaluating):
         if self._best is None:  # its file was lost
             self._save(self._last)
         assert self._best is not None
-        with self.run_state.watch.lap(VALIDATION), self._best_in_model():
+        with self.run_state.clock.watch.lap(VALIDATION), self._best_in_model():
             score = self._evaluator(self._test())
         return {
             "kept_weights": self._run.best_path.name,

@@ -1,6 +1,5 @@
 """Checkpoints of a run: after every epoch, every few minutes, and when a signal asks the run to end."""
 
-import dataclasses
 import functools
 import math
 import time
@@ -12,14 +11,12 @@ from elastictrainer.errors import Interrupted, RunError, UsageError
 from elastictrainer.runs import ownership
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection.budget import Budget
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.optimizer import rate_variables
 from elastictrainer.steps.keras_compat.variables import name_of, random_states
 from elastictrainer.training.callback import TrainerCallback
 from elastictrainer.training.checkpoint_files import CheckpointFiles
 from elastictrainer.training.interruption import Interruption
-from elastictrainer.training.progress import Progress
 from elastictrainer.training.stopwatch import CHECKPOINT
 
 
@@ -101,16 +98,12 @@ class Checkpointing(TrainerCallback):
         for variable in state.model.trainable_weights:
             if not bool(tf.reduce_all(tf.math.is_finite(variable))):
                 raise state.diverged(f"{name_of(variable)} is not finite")
-        with state.watch.lap(CHECKPOINT):
+        with state.clock.watch.lap(CHECKPOINT):
             values = {
                 "progress": state.progress.to_json(),
-                "seconds": state.watch.so_far(),
-                "policy": state.policy.state(),
+                "clock": state.clock.state(),
+                "selector": state.selector.state(),
                 "stopped": bool(state.model.stop_training),
-                "cache_origin": state.cache_origin,
-                "budget": dataclasses.asdict(state.budget),
-                "spent_s": state.spent_s(),
-                "start_loss": state.start_loss,
                 "callbacks": {type(c).__name__: c.state() for c in state.callbacks},
             }
             self._checkpoints.save(state.progress.step, values)
@@ -125,7 +118,7 @@ class Checkpointing(TrainerCallback):
         """
         state = self.run_state
         saved = self._checkpoints.restore()
-        if saved is not None and "cache_origin" not in saved:
+        if saved is not None and "clock" not in saved:
             raise RunError(
                 f"{self._run.path} is of another version of the program, and cannot be resumed. Start a new "
                 "run, with another --output."
@@ -136,15 +129,12 @@ class Checkpointing(TrainerCallback):
         if saved is None:
             LOG.info(f"{self._run.path} has no checkpoint to go on from: starting from the beginning")
             return
-        state.progress = Progress.from_json(saved["progress"])
-        state.watch.seconds.update(saved["seconds"])
-        state.policy.restore(saved["policy"])
-        state.cache_origin = saved["cache_origin"]
-        state.budget = Budget(**saved["budget"])
-        state.start_loss = saved["start_loss"]
-        if state.deadline is not None:
-            state.deadline.resume(saved["spent_s"])
-        state.model.stop_training = saved["stopped"] and not (state.deadline and state.deadline.extends)
+        state.progress.restore(saved["progress"])
+        state.clock.restore(saved["clock"])
+        state.selector.restore(saved["selector"])
+        state.model.stop_training = saved["stopped"] and not (
+            state.clock.deadline and state.clock.deadline.extends
+        )
         state.last_checkpoint = self._checkpoints.saved()[0]
         LOG.info(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
 

@@ -126,16 +126,19 @@ class Evaluating(TrainerCallback):
         state = self.run_state
         epoch = state.progress.epoch + 1
         stopping = getattr(state.model, "stop_training", False)  # Keras 3 sets it in `fit`
-        if stopping or (not state.by_clock and epoch == state.epochs):
+        if stopping or (not state.clock.by_clock and epoch == state.clock.epochs):
             return True
-        if self._every is not None or not state.by_clock:
+        if self._every is not None or not state.clock.by_clock:
             return epoch % (self._every or 1) == 0
-        return state.deadline is None and _SHARE * (state.watch.training() - self._began_s) > self._took_s
+        return (
+            state.clock.deadline is None
+            and _SHARE * (state.clock.watch.training() - self._began_s) > self._took_s
+        )
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
         """Count the time of this block as evaluation."""
-        watch = self.run_state.watch
+        watch = self.run_state.clock.watch
         with watch.lap(VALIDATION):
             self._began_s, began = watch.training(), time.perf_counter()
             yield
