@@ -1,16 +1,15 @@
 """The deadline of a run, and what has to be left for the end of it, by what the run has measured."""
 
 import math
-from typing import Optional, Union
+from typing import Optional
 
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.experiment.quantities import parse_seconds
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.training.best_weights import BestWeights
 from elastictrainer.training.clock import Deadline
 from elastictrainer.training.evaluation import Evaluation
-from elastictrainer.training.run_record import RunRecord
+from elastictrainer.training.record import RunRecord
 
 # Measured with MobileNetV2: what holds until the run has measured it, and what it cannot measure.
 _HEAD_SHARE = 0.03  # of the time, for the evaluation of the solved head
@@ -42,7 +41,7 @@ def head_stride(settings: TrainSettings, data: ImageData, image_s: float) -> int
 def deadline(
     settings: TrainSettings,
     data: ImageData,
-    evaluation: Union[Evaluation, BestWeights],
+    evaluation: Evaluation,
     record: RunRecord,
     image_s: float,
     one_of: int,

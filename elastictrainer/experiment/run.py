@@ -5,7 +5,7 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
@@ -27,15 +27,13 @@ from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.steps.losses import training_loss
-from elastictrainer.training import energy, keras_callbacks
-from elastictrainer.training.best_weights import BestWeights
-from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.evaluation import Evaluation
+from elastictrainer.training.callbacks import RisingLoss, named_callbacks, require_supported_callbacks
+from elastictrainer.training.checkpoints import Checkpointing
+from elastictrainer.training.energy import EnergyMetering, find_sensor
+from elastictrainer.training.evaluation import BestWeights, Evaluation
 from elastictrainer.training.memory_limit import note_shortage
 from elastictrainer.training.memory_needs import MemoryRequest
-from elastictrainer.training.metering import EnergyMetering
-from elastictrainer.training.rising_loss import RisingLoss
-from elastictrainer.training.run_record import RunRecord
+from elastictrainer.training.record import RunRecord
 from elastictrainer.training.trainer import Trainer
 
 
@@ -67,14 +65,14 @@ def _train(
         )
     if settings.memory:  # before the process' first tensor
         resident.use_system_allocator()
-    users = keras_callbacks.create(settings.callback)
+    users = named_callbacks(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     inputs = load_inputs(settings, run, resume)
     data, model = inputs.data, inputs.model
     memory.require_enough(model, settings.batch_size)
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
-    keras_callbacks.require_supported(users, optimizer, checkpointed=True, rates=rates)
+    require_supported_callbacks(users, optimizer, checkpointed=True, rates=rates)
     scheme, head = schemes.create(settings.scheme), _head(settings, data, model)
     if not scheme.trains and head != "solve":
         raise UsageError(
@@ -88,7 +86,7 @@ def _train(
     profile = _profile(settings, run, resume, inputs, optimizer, scheme.selects, request)
     if limit is None:
         note_shortage(profile)
-    sensor, source = energy.find_sensor()
+    sensor, source = find_sensor()
     print(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 
     record = RunRecord(run, seed=settings.seed)
@@ -171,7 +169,7 @@ def _loss(settings: TrainSettings, data: ImageData) -> Any:
 
 def _evaluation(
     settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing, one_of: int
-) -> Union[Evaluation, BestWeights]:
+) -> Evaluation:
     """Return the evaluation between epochs: on the validation part, or the test part where there is none."""
     stop, every = checkpointing.stop_if_asked, settings.validation_freq
     if data.val_split is None:

@@ -165,10 +165,13 @@ class Loop:
             return {}
         logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
         logs.update(self._validated(epoch, given, told))
-        ratio = state.ratio(state.epoch_step_ms())
-        logs["ratio"] = float("nan") if ratio is None else ratio
-        logs["selected"] = int(state.selector.mask.sum())
+        logs.update(state.evaluate(state.progress.epoch + 1))
         told.on_epoch_end(epoch, logs)
+        # Keras' callbacks see what `Model.fit` would give them; its History has more.
+        ratio = state.ratio(state.epoch_step_ms())
+        more = {"ratio": np.nan if ratio is None else ratio, "selected": int(state.selector.mask.sum())}
+        for name, value in more.items():
+            model.history.history.setdefault(name, []).append(value)
         state.progress.epoch_done(state.clock.watch.training())
         state.tell("on_epoch_done")
         return logs
@@ -272,7 +275,7 @@ class Loop:
                 about = head.finish()
             state.progress.start_loss = about["loss"]
             # `finish` solves the head on the features of the whole pass: only now are its weights final.
-            state.tell("on_head", about)
+            state.tell("on_head", {**about, **state.evaluate(0)})
             # The cache holds the provisional head where the selection leaves it out.
             self._go_on(self.cache.refresh_cache)
 

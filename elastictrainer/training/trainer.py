@@ -22,13 +22,12 @@ from elastictrainer.steps.keras_compat.fitting import validation_split_off
 from elastictrainer.steps.keras_objective import Minibatch, make_variables
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.snapshot import digest
-from elastictrainer.training import keras_callbacks, repeatable_data
 from elastictrainer.training.cached_steps import CachedSteps
-from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.checkpointing import Checkpointing
+from elastictrainer.training.callbacks import TrainerCallback, require_supported_callbacks
+from elastictrainer.training.checkpoints import Checkpointing
 from elastictrainer.training.clock import Clock, Deadline
 from elastictrainer.training.feed import Feed, Probe
-from elastictrainer.training.fit_data import run_data
+from elastictrainer.training.fit_data import effective_cache, run_data
 from elastictrainer.training.graphs import Graphs, check_tensors, make_graphs, make_scorer, make_selector
 from elastictrainer.training.head import HeadPass
 from elastictrainer.training.loop import Loop
@@ -216,7 +215,8 @@ class Trainer:
             Keras' History, with three additions. `history["ratio"]` has each epoch's median step time over
             that of a full step, `history["selected"]` how many tensors were in training at its end;
             `elastic` is a dict of the run's figures, as in summary.json; `selections` lists what `et-train`
-            writes to selections.jsonl. docs/run-folder.md has every key of both.
+            writes to selections.jsonl. docs/run-folder.md has every key of both. Both are empty where
+            `initial_epoch` has reached `epochs`: then nothing is trained, as by `Model.fit`.
 
         Raises:
             UsageError: a model or an argument that leaves no room for this, each with what to change.
@@ -230,19 +230,18 @@ class Trainer:
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
         savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
-        keras_callbacks.require_supported(callbacks, self.model.optimizer, bool(savers), self.rates)
-        epochs = given.setdefault("epochs", 1)
-        if epochs < 1:
-            raise UsageError(f"epochs must be at least 1, not {epochs}.")
+        require_supported_callbacks(callbacks, self.model.optimizer, bool(savers), self.rates)
+        epochs, first_epoch = given.setdefault("epochs", 1), given.get("initial_epoch", 0)
+        if epochs <= first_epoch:  # a training that is over is started again
+            return _trained_no_epoch(self.model, callbacks)
         if any(saver.resume for saver in savers) and not callable(given["x"]):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         given = validation_split_off(given)
-        cache, reason = repeatable_data.effective_cache(self.activation_cache, given)
+        cache, reason = effective_cache(self.activation_cache, given)
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
         rho = self.selection.rho if selects and (self.deadline is None or cache.mode == "off") else None
-        first_epoch = given.get("initial_epoch", 0)
         reads_more = cache.mode != "off" or self.head == "solve"
-        data = run_data(self.model, given, reads_more and not repeatable_data.is_read_once(given["x"]))
+        data = run_data(self.model, given, reads_more)
         clock = Clock(epochs - first_epoch, data.steps, self.deadline, Stopwatch(self._clock))
         state = RunState(self.model, self.scheme_name, rho, clock, rates=self.rates, callbacks=ours)
         for callback in ours:
@@ -432,6 +431,17 @@ def _profiled(model: tf.keras.Model, steps: CompiledSteps, minibatch: Minibatch,
         )
     LOG.info(f"full step {profile.full_ms:.1f} ms, rho_min {profile.rho_min:.3f}")
     return profile
+
+
+def _trained_no_epoch(model: tf.keras.Model, callbacks: List[Any]) -> tf.keras.callbacks.History:
+    """Tell Keras' callbacks that training has begun and ended, as `Model.fit` does; ours see no run."""
+    others = [callback for callback in callbacks if not isinstance(callback, TrainerCallback)]
+    told = tf.keras.callbacks.CallbackList(others, add_history=True, model=model)
+    told.on_train_begin()
+    told.on_train_end()
+    history = model.history
+    history.elastic, history.selections = {}, []
+    return history
 
 
 def _as_list(callbacks: Any) -> List[Any]:

@@ -299,7 +299,7 @@ def test_run_folder(tmp_path, name, data):
 
 def test_checkpoint_bytes(tf, tmp_path):
     """Every damage is passed over with a word, or leaves the values that were saved."""
-    from elastictrainer.training.checkpoint_files import CheckpointFiles
+    from elastictrainer.training.checkpoints import CheckpointFiles
 
     variable = tf.Variable(np.arange(64, dtype="float32"))
     checkpoints = CheckpointFiles(tmp_path, values=[variable])

@@ -10,7 +10,7 @@ from cache_builders import with_reuse
 from elastictrainer import Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.steps.losses import SmoothedCrossentropy
-from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.callbacks import TrainerCallback
 from log_lines import listen
 from networks import residual
 

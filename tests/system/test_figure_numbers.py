@@ -24,7 +24,7 @@ def table(script, tmp_path, capsys):
     """A function that returns what the script prints for a figure and runs, and the rows that it writes."""
 
     def run(figure, *runs):
-        script("figure_data").table(figure, runs, str(tmp_path / "t.json"))
+        script("figure_numbers").report(figure, list(runs), str(tmp_path / "t.json"))
         return capsys.readouterr().out, json.loads((tmp_path / "t.json").read_text())["rows"]
 
     return run

@@ -1,10 +1,10 @@
-"""Data that is recorded, or not: each epoch must have the examples that `Model.fit` gives it."""
+"""The data of a run, and whether each epoch of it has the same examples."""
 
 import numpy as np
 import pytest
 
 from elastictrainer import CacheSettings, Trainer
-from elastictrainer.training.repeatable_data import effective_cache
+from elastictrainer.training.fit_data import effective_cache
 from log_lines import listen
 
 COUNT, BATCH, EPOCHS = 48, 4, 7

@@ -1,9 +1,13 @@
-"""Interrupted and resumed equals uninterrupted, to the bit."""
+"""Interrupted and resumed equals uninterrupted, to the bit; nothing good is lost; signals."""
 
 import contextlib
 import itertools
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -15,9 +19,9 @@ from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import random_states
-from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.checkpoint_files import CheckpointFiles
-from elastictrainer.training.checkpointing import Checkpointing
+from elastictrainer.training.callbacks import TrainerCallback
+from elastictrainer.training.checkpoints import CheckpointFiles, Checkpointing, Interruption
+from log_lines import listen
 
 STEPS, EPOCHS = 16, 4
 CLOCKED = ("step_ms_median", "ratio", "train_seconds", "train_seconds_total")
@@ -319,3 +323,207 @@ def test_a_rate_that_a_callback_has_set_stays_set(tf, tmp_path, optimizer):
     train(1)
     train(2, resume=True)
     assert rates == pytest.approx([0.1, 0.025])
+
+
+@pytest.fixture
+def saved(tf, tmp_path):
+    """A variable, and its checkpoints after the steps 1, 2 and 3, whose numbers are its values."""
+    variable = tf.Variable(tf.zeros(1000))
+    checkpoints = CheckpointFiles(tmp_path / "checkpoints", values=[variable])
+    for step in (1, 2, 3):
+        variable.assign(tf.fill([1000], float(step)))
+        checkpoints.save(step, {"step": step})
+    return variable, checkpoints
+
+
+def restored_silently(checkpoints, **options):
+    """Restore; the user is told nothing."""
+    listen(pytest.fail)
+    return checkpoints.restore(**options)
+
+
+def names(checkpoints):
+    return [path.name for path in checkpoints.saved()]
+
+
+def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
+    variable, checkpoints = saved
+    assert names(checkpoints) == ["step-000000003", "step-000000002"]
+    variable.assign(tf.zeros(1000))
+    assert restored_silently(checkpoints) == {"step": 3} and variable.numpy()[0] == 3
+
+
+def test_zeros_that_are_restored_take_no_memory_of_their_own(tf, tmp_path):
+    def address(variable):
+        return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]
+
+    slots = [tf.Variable(tf.zeros((16, 16))) for _ in range(3)]
+    slots[2].assign_add(tf.ones((16, 16)))
+    checkpoints = CheckpointFiles(tmp_path / "checkpoints", slots=slots)
+    checkpoints.save(1, {})
+    slots[0].assign_add(tf.ones((16, 16)))
+    assert restored_silently(checkpoints) == {}
+    assert [slot.numpy().max() for slot in slots] == [0, 0, 1]
+    assert address(slots[0]) == address(slots[1])
+
+
+def test_without_any_nothing_is_restored(tf, tmp_path):
+    variable = tf.Variable(4.0)
+    assert restored_silently(CheckpointFiles(tmp_path / "none", values=[variable])) is None
+    assert variable.numpy() == 4
+
+
+@pytest.mark.parametrize("file", ["variables.index", "variables.data-00000-of-00001"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda f: f.write_bytes(f.read_bytes()[: f.stat().st_size // 2]),
+        lambda f: f.write_bytes(b""),
+        lambda f: f.unlink(),
+        lambda f: f.write_bytes(
+            bytes([b ^ 255 if k == f.stat().st_size // 2 else b for k, b in enumerate(f.read_bytes())])
+        ),
+    ],
+    ids=["cut", "empty", "missing", "one byte"],
+)
+def test_a_damaged_checkpoint_is_said_and_the_older_one_used(saved, file, damage):
+    variable, checkpoints = saved
+    damage(checkpoints.saved()[0] / file)
+    said = listen()
+    assert checkpoints.restore() == {"step": 2} and variable.numpy()[0] == 2
+    assert len(said) == 2 and "step-000000003 is damaged" in said[0]
+    assert "kept as" in said[1] and "damaged-step-000000003" in said[1]
+    assert names(checkpoints) == ["step-000000002"]
+    assert len(list((checkpoints.folder / "damaged-step-000000003").iterdir())) in (1, 2)
+    damage(checkpoints.saved()[0] / file)
+    with pytest.raises(RunError, match="with another --output"):
+        checkpoints.restore()
+    assert names(checkpoints) == ["step-000000002"]
+
+
+def test_what_others_put_beside_checkpoints_is_neither_read_counted_nor_removed(saved):
+    variable, checkpoints = saved
+    shutil.copytree(checkpoints.saved()[0], checkpoints.folder / "step-best")
+    (checkpoints.folder / "step-1.tar.gz").write_bytes(b"an archive")
+    checkpoints.save(4, {"step": 4})
+    assert names(checkpoints) == ["step-000000004", "step-000000003"]
+    assert restored_silently(checkpoints) == {"step": 4}
+    assert (checkpoints.folder / "step-best" / "variables.index").exists()
+    assert (checkpoints.folder / "step-1.tar.gz").read_bytes() == b"an archive"
+
+
+@pytest.mark.parametrize("name", ["run[1]", "run*", "run?", "[a-z]", "tab\tand \\ ü"])
+def test_any_path_can_be_restored_from(tf, tmp_path, name):
+    variable = tf.Variable(5.0)
+    checkpoints = CheckpointFiles(tmp_path / name / "checkpoints", values=[variable])
+    checkpoints.save(1, {"step": 1})
+    variable.assign(0.0)
+    assert restored_silently(checkpoints) == {"step": 1} and variable.numpy() == 5
+
+
+def test_an_unfinished_checkpoint_is_removed(saved):
+    _, checkpoints = saved
+    part = checkpoints.folder / ".step-000000004.123.part"
+    part.mkdir()
+    (part / "variables.index").write_bytes(b"half")
+    assert restored_silently(checkpoints) == {"step": 3} and not part.exists()
+
+
+def test_one_that_cannot_be_written_leaves_those_before_it(saved):
+    _, checkpoints = saved
+    (checkpoints.folder / f".step-000000004.{os.getpid()}.part").write_text("in the way")
+    with pytest.raises(RunError, match="checkpoint.*step-000000003"):
+        checkpoints.save(4, {"step": 4})
+    assert names(checkpoints) == ["step-000000003", "step-000000002"]
+
+
+def test_a_first_one_that_cannot_be_written_is_told(tf, tmp_path):
+    (tmp_path / "checkpoints").write_text("in the way")
+    with pytest.raises(RunError, match="checkpoint.*none before"):
+        CheckpointFiles(tmp_path / "checkpoints", values=[tf.Variable(0.0)]).save(1, {})
+
+
+def test_where_all_are_damaged_nothing_is_removed(saved):
+    _, checkpoints = saved
+    for path in checkpoints.saved():
+        next(path.glob("variables.data*")).write_bytes(b"")
+    said = listen()
+    with pytest.raises(RunError, match="can be read"):
+        checkpoints.restore()
+    assert len(said) == 2 and len(checkpoints.saved()) == 2
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def number(request):
+    """A signal, with Python's own handling: a shell's background job ignores SIGINT."""
+    own = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {one: signal.signal(one, handler) for one, handler in own.items()}
+    yield request.param
+    for one, handler in before.items():
+        signal.signal(one, handler)
+
+
+def test_a_signal_is_noted_and_handlers_are_put_back(number):
+    before = signal.getsignal(number)
+    with Interruption() as interruption:
+        assert not interruption.asked
+        os.kill(os.getpid(), number)
+        assert interruption.asked
+        assert signal.getsignal(number) is signal.SIG_DFL, "the next one is held back as well"
+    assert signal.getsignal(number) is before
+
+
+def test_entered_again_nothing_was_asked_yet(number):
+    interruption = Interruption()
+    with interruption:
+        os.kill(os.getpid(), number)
+    with interruption:
+        assert not interruption.asked
+
+
+def test_what_is_ignored_stays_ignored(number):
+    signal.signal(number, signal.SIG_IGN)
+    with Interruption() as interruption:
+        os.kill(os.getpid(), number)
+        assert not interruption.asked
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_outside_the_main_thread_it_does_nothing(number):
+    before, seen = signal.getsignal(number), []
+
+    def enter():
+        with Interruption():
+            seen.append(signal.getsignal(number))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    endless = (
+        "import time\nfrom elastictrainer.training.checkpoints import Interruption\n"
+        "with Interruption() as interruption:\n    print('go', flush=True)\n"
+        "    while not interruption.asked: time.sleep(0.01)\n"
+        "    print('asked', flush=True)\n    while True: time.sleep(0.01)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", endless],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        for word in ("go", "asked"):
+            assert process.stdout.readline().strip() == word
+            process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=280) == -signal.SIGINT  # 130 to a shell
+    finally:
+        process.kill()
+        process.stdout.close()
