@@ -56,10 +56,10 @@ class Work:
     Attributes:
         profile: the model's profile; None: nothing is predicted.
         epochs, steps_per_epoch: of the run; one by the clock decides itself how many epochs it makes.
-        rho: share of full training's time that a step may take where it does all work, or the whole run,
-        by_share: in which case the clock ends it then.
+        rho: share of full training's time that a step may take where it does all work; 1: any.
+        by_share, by_deadline: whether the run ends after that share of full training's time, or in time for
+            a deadline; else its steps end it.
         interval: epochs between two selections, as the user asks; None: by the planner's rule.
-        by_deadline: whether a deadline ends the run.
         check_s: of evaluating the solved head, which a run with a deadline counts.
         trains, selects, scores, cached: whether steps follow after the head is solved, tensors are selected
             at every interval, they are scored for that, and activations are cached.
