@@ -189,8 +189,7 @@ class Trainer:
             require_reachable(self.selection.rho, self.profile, self.activation_cache.mode != "off")
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Compile as `Model.compile` does, without XLA unless asked for; a compiled model need not be
-        compiled again.
+        """Compile as `Model.compile` does, but without XLA; a compiled model need not be compiled again.
 
         A profile that an earlier `fit` made is forgotten: other layers may train now, or another optimizer.
         """

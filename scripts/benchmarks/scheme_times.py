@@ -11,7 +11,7 @@ import itertools
 
 import bench
 from elastictrainer import select
-from elastictrainer.profiler.interleaved import ratios_to_full
+from elastictrainer.profiler.calibration import ratios_to_full
 
 SCHEMES = ("traditional-tl", "bn-bias")
 

@@ -20,7 +20,6 @@ from elastictrainer.experiment.options import load, parse
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.plotting import table
 from elastictrainer.plotting.replicates import replicates
-from elastictrainer.profiler.storage import to_json
 from elastictrainer.runs.run_folder import RunFolder
 from log_lines import listen
 from run_builders import make_run
@@ -103,7 +102,7 @@ def mutated(draw, content):
     return bytes(data)
 
 
-PROFILE = json.dumps(to_json(Profile.from_chain(["a", "b", "c"], 2.0, [1.0, 2.0, 3.0], [0.5, 0.25, 0.125])))
+PROFILE = json.dumps(Profile.from_chain(["a", "b", "c"], 2.0, [1.0, 2.0, 3.0], [0.5, 0.25, 0.125]).to_json())
 
 
 @given(mutated(PROFILE.encode()))
