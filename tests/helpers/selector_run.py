@@ -1,14 +1,13 @@
 """A run of a selector on a small network: real steps and importances, without the training loop."""
 
+import itertools
+
 from builders import ArrayData, small_network
 from elastictrainer import Objective
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.objective import classification_loss
-from elastictrainer.training.clock import Clock
-from elastictrainer.training.feed import Feed
 from elastictrainer.training.graphs import make_scorer, make_selector
-from elastictrainer.training.progress import Progress
 
 
 class SelectorRun:
@@ -18,7 +17,7 @@ class SelectorRun:
         records: what the selector logged.
     """
 
-    def __init__(self, tf, scheme, profile, steps_per_epoch=8, rho=0.5, probe=None):
+    def __init__(self, tf, scheme, profile, steps_per_epoch=8, rho=0.5):
         tf.keras.utils.set_random_seed(0)
         self.model = small_network(tf)
         self.optimizer = optimizers.make("sgd", 0.05)
@@ -27,9 +26,14 @@ class SelectorRun:
         self.steps = CompiledSteps(objective, self.optimizer)
         self.data = ArrayData(tf, steps=steps_per_epoch)
         self.records, self.rho = [], rho
-        feed = Feed(Clock(1, steps_per_epoch), Progress(), None, probe or self.data.probe, 2)
         scorer = make_scorer(scheme, self.steps)
-        self.selector = make_selector(scheme, profile, self.steps, scorer, feed.probe, 2, self.records.append)
+        self.selector = make_selector(
+            scheme, profile, self.steps, scorer, self._probe, 2, self.records.append
+        )
+
+    def _probe(self, number):
+        """Repeat the probe minibatches without end."""
+        return itertools.cycle(self.data.probe(number))
 
     def train(self, epochs):
         """Train so many epochs, each an interval of its own."""

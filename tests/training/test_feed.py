@@ -4,8 +4,10 @@ import itertools
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from builders import ArrayData
+from elastictrainer import UsageError
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.fit_data import StreamData
 from elastictrainer.training.progress import Progress
@@ -68,3 +70,10 @@ def test_a_first_look_takes_nothing_away_and_a_stream_begins_where_the_run_is(tf
     state.batch = 4
     (x, _), (expected, _) = feed.fetch(), list(data.train(1))[4]
     np.testing.assert_array_equal(x, expected)
+
+
+def test_a_probe_that_gives_nothing_is_an_error_and_not_a_hang(tf):
+    data = StreamData(ArrayData(tf, steps=6).stream, 6)
+    feed = Feed(SimpleNamespace(steps_per_epoch=6), Progress(), data, lambda number: iter(()), 3)
+    with pytest.raises(UsageError, match="probe gave no minibatch"):
+        next(feed.probe(0))

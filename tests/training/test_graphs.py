@@ -91,9 +91,3 @@ def test_a_mask_that_is_none_is_refused(tf, mask):
 
     with pytest.raises(UsageError, match="Mistaken.mask .*bool"):
         SelectorRun(tf, Mistaken(), None)
-
-
-def test_a_probe_that_gives_nothing_is_an_error_and_not_a_hang(tf, profile):
-    made = SelectorRun(tf, Elastic(), profile, probe=lambda number: iter(()))
-    with pytest.raises(UsageError, match="probe"):
-        made.selector.score()
