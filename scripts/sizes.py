@@ -2,8 +2,8 @@
 
     python scripts/sizes.py
 
-A line of code is one that is not blank, a comment, an import or a part of a docstring. Raising a limit is a decision of
-its own, with its reason in the commit.
+A line of code is one that is not blank, a comment, an import or a part of a docstring. Raising a limit is a
+decision of its own, with its reason in the commit.
 """
 
 import ast

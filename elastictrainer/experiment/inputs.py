@@ -1,7 +1,7 @@
 """The images and the model of a run, made from its settings."""
 
 import dataclasses
-from typing import Any, Dict, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -17,6 +17,7 @@ from elastictrainer.experiment.labelled_images import require_unchanged
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import warm_start
 from elastictrainer.runs import ownership
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 
 _ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
@@ -36,7 +37,7 @@ class Inputs:
     data: ImageData
     model: tf.keras.Model
     kept: Optional[KeptImages]
-    about: Dict[str, Any]
+    about: Mapping[str, object]
 
 
 def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool) -> Inputs:
@@ -95,12 +96,15 @@ def _announce(
     settings: TrainSettings, data: ImageData, model: tf.keras.Model, noteworthy: Sequence[str], run: RunFolder
 ) -> None:
     *first, last = (f"{split.count} {PARTS[part]}" for part, split in data.splits.items())
-    print(
+    LOG.info(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {', '.join(first)} and "
         f"{last} images, {len(model.trainable_weights)} trainable tensors"
     )
     if data.val_split is None:
-        print("no validation part: the last weights are kept; test images are never used to choose weights")
+        chosen = "no validation part: the last weights are kept; test images are never used to choose weights"
     else:
-        print("the best weights are chosen by the validation images, and tested once at the end (best.keras)")
-    print(*noteworthy, f"run: {run.path}", sep="\n")
+        chosen = (
+            "the best weights are chosen by the validation images and tested once at the end (best.keras)"
+        )
+    for line in (chosen, *noteworthy, f"run: {run.path}"):
+        LOG.info(line)

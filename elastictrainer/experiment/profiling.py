@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from elastictrainer.cache.costs import with_cache_costs
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.quantities import parse_seconds
-from elastictrainer.experiment.settings import CommonSettings, TrainSettings
-from elastictrainer.experiment.settings_checks import require_writable
+from elastictrainer.experiment.checks import require_writable
+from elastictrainer.experiment.settings import CommonSettings, TrainSettings, parse_seconds
 from elastictrainer.models import augmentation
 from elastictrainer.profiler.memory_profile import predicted
 from elastictrainer.profiler.profile import Profile

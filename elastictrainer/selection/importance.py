@@ -128,8 +128,11 @@ class ImportanceEvaluator:
         if first is None:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
         total = np.zeros(len(variables))
-        in_file = folder is not None and self.metric == "update"
-        with self._from_file(*first, folder) if in_file else self._from_memory(*first) as score:
+        if folder is not None and self.metric == "update":
+            scoring = self._from_file(*first, folder)
+        else:
+            scoring = self._from_memory(*first)
+        with scoring as score:
             for x, y in itertools.chain([first], batches):
                 total += score(x, y)
         if not np.all(np.isfinite(total)):

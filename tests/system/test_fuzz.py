@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from elastictrainer import Profile, RunError, UsageError, select
 from elastictrainer.experiment.options import load, parse
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.plotting import table
-from elastictrainer.plotting.replicates import replicates
+from elastictrainer.plotting import report
 from elastictrainer.runs.run_folder import RunFolder
 from log_lines import listen
 from run_builders import make_run
@@ -175,7 +174,7 @@ names = st.sampled_from(
         "batch_size",
         "batch-size",
         "scheme",
-        "train_type",
+        "image-size",
         "model",
         "data_dir",
         "overwrite",
@@ -286,8 +285,7 @@ def test_run_folder(tmp_path, name, data):
     sound = (run.path / name).with_suffix(".sound").read_bytes()
     (run.path / name).write_bytes(data.draw(mutated(sound)))
     try:
-        table.rows([run])
-        replicates([run])
+        report.table_rows([run])
         run.environment().get("class_names")
         assert all(np.isfinite(line["epoch"]) for line in run.metrics())
     except UsageError as error:

@@ -7,7 +7,7 @@ pytest.importorskip("tensorflow")
 from elastictrainer.data.splits import ArraySplit
 from elastictrainer.experiment.labelled_images import LabelledImages
 from elastictrainer.experiment.scoring import Scores
-from elastictrainer.plotting import mistakes
+from elastictrainer.plotting import evaluation
 from elastictrainer.plotting.drawing import pyplot
 
 
@@ -27,7 +27,7 @@ def scores():
 
 
 def test_the_confusion_matrix_has_all_that_was_taken_for_anything(scores):
-    drawing = mistakes.confusion(scores)
+    drawing = evaluation.confusion(scores)
     axes = drawing.figure.axes[0]
     shares = axes.images[0].get_array()
     assert shares.sum() == 70 and shares[4, 5] == 1
@@ -38,7 +38,7 @@ def test_the_confusion_matrix_has_all_that_was_taken_for_anything(scores):
 
 
 def test_the_sheet_has_the_worst_mistakes_with_their_own_pictures(scores):
-    drawing = mistakes.mistakes(scores)
+    drawing = evaluation.mistakes(scores)
     cells = drawing.figure.axes
     assert len(cells) == 24 and [cell.get_title()[:9] for cell in cells[:2]] == ["class 68 ", "class 66 "]
     assert cells[0].texts[0].get_text().startswith("taken for class 69 ")

@@ -2,14 +2,12 @@
 
 import textwrap
 from pathlib import Path
-from typing import Any, Dict
 
 import numpy as np
 
 from elastictrainer.data.splits import decode_all
 from elastictrainer.experiment.scoring import Scores
-from elastictrainer.plotting.captions import cut_to
-from elastictrainer.plotting.drawing import Drawing, evenly_spaced, pyplot
+from elastictrainer.plotting.drawing import Drawing, cut_to, evenly_spaced, pyplot
 
 _NUMBERED = 25  # classes, up to which each cell has its number
 _NAMED = 60  # classes, up to which each row and column has its name
@@ -57,7 +55,6 @@ def mistakes(scores: Scores) -> Drawing:
     )
     for cell in axes.flat:
         cell.set_axis_off()
-    below: Dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 7, "color": _WRONG}
     for cell, k in zip(axes.flat, worst):
         cell.imshow(pictures[k])
         name, other = (
@@ -65,7 +62,8 @@ def mistakes(scores: Scores) -> Drawing:
             for i in (scores.labels[k], scores.predicted[k])
         )
         cell.set_title(name, fontsize=7, pad=3)
-        cell.text(0.5, -0.04, f"taken for {other}", transform=cell.transAxes, **below)
+        words = cell.text(0.5, -0.04, f"taken for {other}", transform=cell.transAxes, color=_WRONG)
+        words.set(ha="center", va="top", fontsize=7)
     total = int((scores.predicted != scores.labels).sum())
     title = f"the worst {len(worst)} of {total} mistakes on {scores.data}\n{_model(scores)}"
     figure.suptitle(title, fontsize=10)
