@@ -26,7 +26,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.steps.losses import training_loss
 from elastictrainer.training.callbacks import RisingLoss, named_callbacks, require_supported_callbacks
 from elastictrainer.training.checkpoints import Checkpointing
-from elastictrainer.training.deadline import Deadline
+from elastictrainer.training.clock import Deadline
 from elastictrainer.training.energy import EnergyMetering, find_sensor
 from elastictrainer.training.evaluation import BestWeights, Evaluation
 from elastictrainer.training.record import RunRecord

@@ -22,12 +22,12 @@ from elastictrainer.fleet.round_work import Device, RoundWork
 from elastictrainer.fleet.settings import FleetSettings
 from elastictrainer.models.solved_head import SolvableHead
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.selection.plan import PLAIN_INTERVAL
-from elastictrainer.selection.settings import check_tensors
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.objective import classification_loss
 from elastictrainer.steps.snapshot import digest
+from elastictrainer.training.graphs import check_tensors
+from elastictrainer.training.planner import PLAIN_INTERVAL
 from elastictrainer.training.trainer import Trainer
 
 # A fleet's devices shall not wait for minutes.

@@ -101,7 +101,7 @@ def test_core_and_plots_import_no_tensorflow():
         "import sys; from elastictrainer import Profile, select; "
         "import elastictrainer.plotting.report, "
         "elastictrainer.profiler.attribution, elastictrainer.profiler.xplane, "
-        "elastictrainer.selection.budget; "
+        "elastictrainer.training.clock; "
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,4 +1,4 @@
-"""The policy that selects, on a chain made by hand. No TensorFlow."""
+"""The selector of a run, on a chain made by hand. No TensorFlow."""
 
 import json
 import subprocess
@@ -9,9 +9,8 @@ import pytest
 
 from cache_builders import reusable_chain
 from elastictrainer import Profile, UsageError
-from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.policy import ElasticPolicy, Policy
-from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, select_with_fallback
+from elastictrainer.selection.run_selector import Selector
+from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, freeze_below, select_with_fallback
 from log_lines import listen
 
 CHAIN = Profile.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
@@ -19,23 +18,24 @@ PREVIOUS = np.array([False, True, False, True])
 
 
 class Run:
-    """A policy on `profile`, and what it logged, said and froze."""
+    """A selector on `profile`, and what it logged, said and froze; None: it has no scores."""
 
-    def __init__(self, profile, importances):
+    def __init__(self, profile, importances, solver="dp"):
         self.records, self.said, self.frozen = [], listen(), []
-        scores = iter(importances)
-        self.policy = ElasticPolicy(
+        scores = iter(importances or [])
+        self.selector = Selector(
+            np.ones(len(profile), bool),
             profile,
-            Plan([0.0, 0.5], 2.0, 10),
-            lambda interval: np.array(next(scores), float),
+            solver,
+            None if importances is None else lambda interval: np.array(next(scores), float),
             on_freeze=self.frozen.append,
             log=self.records.append,
         )
 
-    def begin(self, step, target, cached):
-        self.policy.score()
-        mask = self.policy.begin(target, cached)
-        self.policy.settle(step)
+    def begin(self, step, share, cached, last_layers=False):
+        self.selector.score(last_layers)
+        mask = self.selector.begin(share, cached)
+        self.selector.settle(step)
         return mask
 
 
@@ -66,14 +66,14 @@ def test_a_first_selection_without_any_importance_is_an_error():
 
 def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
     run = Run(CHAIN, [[9, 1, 2, 3], [1, 1, 1, 9]])
-    assert run.policy.mask.all() and run.policy.interval == 0
+    assert run.selector.mask.all() and run.selector.interval == 0
     first = run.begin(0, 0.65, cached=False)
     assert np.flatnonzero(first).tolist() == [2, 3]
     second = run.begin(40, 0.45, cached=False)
-    assert np.flatnonzero(second).tolist() == [3] and run.policy.interval == 2
+    assert np.flatnonzero(second).tolist() == [3] and run.selector.interval == 2
     np.testing.assert_array_equal(run.frozen, [first, second])
-    np.testing.assert_array_equal(run.policy.masks, [first, second])
-    assert run.policy.selects
+    np.testing.assert_array_equal(run.selector.masks, [first, second])
+    assert run.selector.selects
     (record, _) = json.loads(json.dumps(run.records, allow_nan=False))
     assert set(record) == {
         *("step", "selected", "rho_target", "predicted_ms", "predicted_ratio", "importance"),
@@ -94,12 +94,12 @@ def test_a_cached_interval_selects_by_the_time_of_cached_steps():
 def test_without_cache_selects_again_by_the_same_scores():
     profile = reusable_chain(CHAIN)
     run = Run(profile, [[1, 1, 1, 1]])
-    run.policy.score()
-    cached = run.policy.begin(0.6, cached=True)
-    run.policy.without_cache(0.6)
-    plain = run.policy.mask
-    run.policy.settle(0)
-    assert plain.sum() < cached.sum() and len(run.policy.masks) == 1 and run.policy.interval == 1
+    run.selector.score()
+    cached = run.selector.begin(0.6, cached=True)
+    run.selector.select(0.6, cached=False)
+    plain = run.selector.mask
+    run.selector.settle(0)
+    assert plain.sum() < cached.sum() and len(run.selector.masks) == 1 and run.selector.interval == 1
     assert [record["cached"] for record in run.records] == [False]
 
 
@@ -118,24 +118,40 @@ def test_a_selection_that_takes_more_than_asked_for_and_one_that_stays_say_so():
     assert run.records[1]["kept_previous"]
 
 
-def test_a_restored_policy_goes_on_where_it_was():
+def test_a_restored_selector_goes_on_where_it_was():
     before, after = Run(CHAIN, [[9, 1, 2, 3]]), Run(CHAIN, [])
     before.begin(0, 0.65, cached=False)
-    after.policy.restore(json.loads(json.dumps(before.policy.state(), allow_nan=False)))
-    assert after.policy.state() == before.policy.state()
-    assert (after.policy.mask == before.policy.mask).all() and after.policy.interval == 1
+    after.selector.restore(json.loads(json.dumps(before.selector.state(), allow_nan=False)))
+    assert after.selector.state() == before.selector.state()
+    assert (after.selector.mask == before.selector.mask).all() and after.selector.interval == 1
 
 
-def test_a_policy_that_takes_over_from_the_head_alone_begins_at_the_beginning():
-    after = Run(CHAIN, [[9, 1, 2, 3]])
-    alone = Policy(np.array([False, False, False, True]), Plan([0.0], 1.0, 10))
-    alone.begin(1.0, True)
-    after.policy.restore(alone.state())
-    assert after.policy.interval == 0 and after.begin(1, 0.65, cached=False).sum() == 2
+@pytest.mark.parametrize("importances, last_layers", [(None, False), ([], True)])
+def test_without_scores_the_last_layers_train_and_nothing_is_said_of_importance(importances, last_layers):
+    solver = freeze_below if importances is None else "dp"
+    run = Run(CHAIN, importances, solver)
+    assert np.flatnonzero(run.begin(0, 0.7, False, last_layers)).tolist() == [2, 3]
+    assert not any("importance" in key for key in run.records[0]) and "importance" not in run.said[0]
+    assert run.selector.state()["importance"] is None
 
 
-def test_policies_need_no_tensorflow():
-    modules = ("policy", "budget", "plan", "selector", "knapsack", "search", "schemes")
+def test_without_a_solver_the_mask_stays_and_figures_are_logged_at_every_interval_but_the_first():
+    records, mask = [], np.array([True, False])
+    selector = Selector(mask, at_interval=lambda: {"pruned": 3}, log=records.append)
+    for step in (0, 10, 20):
+        selector.score()
+        assert selector.begin(1.0, cached=False) is mask and selector.select(1.0, cached=False) is mask
+        selector.settle(step)
+        selector.settle(step)  # where the interval turned out not to be cached
+    assert records == [{"step": 10, "pruned": 3}, {"step": 20, "pruned": 3}]
+    assert not selector.selects and selector.masks == [] and selector.interval == 3
+    restored = Selector(mask)
+    restored.restore(json.loads(json.dumps(selector.state())))
+    assert restored.interval == 3 and (restored.mask == mask).all()
+
+
+def test_selectors_need_no_tensorflow():
+    modules = ("run_selector", "selector", "schemes")
     imports = "; ".join(f"import elastictrainer.selection.{name}" for name in modules)
     code = f"import sys; {imports}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

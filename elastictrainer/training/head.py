@@ -4,6 +4,7 @@ import functools
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
@@ -12,8 +13,8 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_objective import Minibatch
 from elastictrainer.steps.kinds import CACHE_WRITE
 from elastictrainer.steps.losses import crossentropy_terms
+from elastictrainer.training.clock import Clock
 from elastictrainer.training.feed import Feed
-from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import HEAD
 
 # Images that a provisional head is solved on, where tensors are scored before the pass over all of them:
@@ -28,18 +29,25 @@ class HeadPass:
     the images itself.
     """
 
-    def __init__(self, run_state: RunState, feed: Feed):
+    def __init__(self, model: tf.keras.Model, clock: Clock, feed: Feed):
         """
         Args:
-            run_state: of the run.
-            feed: reads the data.
+            model: compiled.
+            clock: of the run.
+            feed: reads the data, which can be read in passes.
 
         Raises:
-            UsageError: the model's last layer cannot be solved, or its loss is another one.
+            UsageError: the model's last layer cannot be solved, its loss is another one, or the data can be
+                read once only.
         """
-        self.head = SolvableHead(run_state.model)
-        self._smoothing, self._class_weights = crossentropy_terms(run_state.model.loss)
-        self._state, self._feed = run_state, feed
+        if not feed.repeatable:
+            raise UsageError(
+                "the head cannot be solved: the data can be read once only. Pass arrays, or a "
+                "tf.data.Dataset of known length."
+            )
+        self.head = SolvableHead(model)
+        self._smoothing, self._class_weights = crossentropy_terms(model.loss)
+        self._clock, self._feed = clock, feed
         self._features: List[NDArray[Any]] = []
         self._targets: List[NDArray[Any]] = []
         self._weights: List[NDArray[Any]] = []
@@ -53,14 +61,14 @@ class HeadPass:
     @property
     def sampled(self) -> int:
         """Return the number of minibatches that `solve_on_sample` reads."""
-        size, steps = self._feed.batch_size, self._state.steps_per_epoch
+        size, steps = self._feed.batch_size, self._clock.steps_per_epoch
         wanted = max(_LEAST, _PER_CLASS * self.head.classes)
         return max(1, min(-(-wanted // size), int(_MOST_SHARE * steps)))
 
     @functools.cached_property
     def solving_s(self) -> float:
         """Return the seconds that solving on the features of all images takes at most."""
-        images = self._feed.batch_size * self._state.steps_per_epoch
+        images = self._feed.batch_size * self._clock.steps_per_epoch
         return solving_s(images, int(self.head.kernel.shape[0]), self.head.classes)
 
     def clear(self) -> None:
@@ -84,12 +92,11 @@ class HeadPass:
         `images`: how many it was solved on; `loss`: their mean, in nats; `seconds`: of pass and solving.
         """
         if not self._features:
-            self._read(self._state.steps_per_epoch)
+            self._read(self._clock.steps_per_epoch)
         images, loss = self._solve()
         self.clear()
-        seconds = self._state.watch.of(HEAD, CACHE_WRITE)
+        seconds = self._clock.watch.of(HEAD, CACHE_WRITE)
         LOG.info(f"head solved on {images} images in {seconds:.1f} s, loss {loss:.3f}")
-        self._state.start_loss = loss
         return {"images": images, "loss": loss, "seconds": seconds}
 
     def _read(self, count: int) -> None:
