@@ -73,7 +73,7 @@ DATASET = Choice(
     "data set",
     ("caltech_birds2011", "oxford_iiit_pet", "stanford_dogs", "demo"),
     lambda value: os.path.exists(value) or (value.startswith((TFDS, HF)) and value not in (TFDS, HF)),
-    "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, .npz arrays, tfds:NAME of "
+    "Or a folder with train/CLASS/IMAGE and test/CLASS/IMAGE, a .csv table, tfds:NAME of "
     "tensorflow-datasets, hf:NAME of Hugging Face's.",
 )
 HEAD_INIT = Choice("head initialisation", ("solve", "zeros", "glorot", "keep"))

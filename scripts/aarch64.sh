@@ -92,14 +92,20 @@ prepare() {
     python - <<'EOF'
 import platform
 
-import numpy as np
+from pathlib import Path
+
 import tensorflow as tf
+from PIL import Image
 
 from elastictrainer.data import demo_digits
 
 print(platform.machine(), "Python", platform.python_version(), "TensorFlow", tf.__version__, "Keras", tf.keras.__version__)
-(x_train, y_train), (x_test, y_test) = demo_digits.digits("train"), demo_digits.digits("test")
-np.savez("digits.npz", x_train=x_train[:80], y_train=y_train[:80], x_test=x_test[:64], y_test=y_test[:64])
+for part, count in (("train", 80), ("test", 64)):
+    for number, (pixels, label) in enumerate(zip(*demo_digits.digits(part))):
+        folder = Path("digits", part, str(label))
+        folder.mkdir(parents=True, exist_ok=True)
+        if number < count:
+            Image.fromarray(pixels).save(folder / f"{number}.png")
 EOF
 }
 
@@ -122,10 +128,11 @@ compare() {
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.data import demo_digits
 from elastictrainer.models import model_file
 
-data = np.load("digits.npz")
-images, labels = data["x_test"].astype("float32"), data["y_test"]
+images, labels = (array[:64] for array in demo_digits.digits("test"))
+images = images.astype("float32")
 expected = model_file.read("demo/model.keras").predict(images, batch_size=16, verbose=0)
 lite = tf.lite.Interpreter("demo/export/model.tflite")
 lite.allocate_tensors()
@@ -141,7 +148,7 @@ assert same == 1
 EOF
 }
 
-task=(--model demo --dataset digits.npz --batch-size 4 --learning-rate 0.003)
+task=(--model demo --dataset digits --batch-size 4 --learning-rate 0.003)
 step import prepare
 step et-profile python -m elastictrainer.cli.profile "${task[@]}" --warmup-steps 2 --steps 2 --calibration-seconds 0 --profile profile.json
 step "et-train, interrupted" interrupted
@@ -149,10 +156,7 @@ step "et-train --resume" python -m elastictrainer.cli.train --resume demo
 step et-export python -m elastictrainer.cli.export demo --format tflite
 step "TFLite against the model" compare
 if [ -f elastictrainer/cli/predict.py ]; then
-    python -c "
-import numpy, PIL.Image
-PIL.Image.fromarray(numpy.load('digits.npz')['x_test'][0]).save('digit.png')"
-    step et-predict python -m elastictrainer.cli.predict demo digit.png
+    step et-predict python -m elastictrainer.cli.predict demo digits/test
 fi
 echo
 echo "everything ran"

@@ -80,9 +80,9 @@ def test_a_model_can_be_profiled_before_its_images_are_there():
 
 def test_names_are_those_that_the_modules_make(tf):
     from elastictrainer import registry
-    from elastictrainer.data import tfds_data
+    from elastictrainer.data import published
 
-    assert registry.DATASET.names == (*tfds_data.TFDS_CLASSES, "demo")
+    assert registry.DATASET.names == (*published.TFDS_CLASSES, "demo")
 
 
 @pytest.mark.parametrize("settings", [TrainSettings, ProfileSettings])

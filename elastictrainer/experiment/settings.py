@@ -87,8 +87,8 @@ class CommonSettings:
         "caltech_birds2011",
         f"{', '.join(registry.DATASET.names)}, or your images: a folder with train/CLASS/IMAGE and "
         "test/CLASS/IMAGE and perhaps val/CLASS/IMAGE (or CLASS/IMAGE, see --test-split), a folder that "
-        "tensorflow-datasets has prepared, a .csv table with the columns path, label and perhaps "
-        "split and group, or .npz arrays; tfds:NAME, any image classification set of tensorflow-datasets; "
+        "tensorflow-datasets has prepared, or a .csv table with the columns path, label and perhaps split; "
+        "tfds:NAME, any image classification set of tensorflow-datasets; "
         "hf:NAME, one of Hugging Face's hub, or hf:FOLDER, a copy of one (pip install '.[hf]' in the clone)",
         names=registry.DATASET,
         group="data",

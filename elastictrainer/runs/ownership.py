@@ -25,7 +25,6 @@ FILES = (
     "profile.json",
     "model.keras",
     "best.keras",
-    "kept.npz",
 )
 EVALUATION = (
     "summary.json",
@@ -37,7 +36,7 @@ EVALUATION = (
 )
 MODEL_CARD = "README.md"
 _CHECKPOINT = re.compile(r"step-(\d{9})")
-_PLACES = ("checkpoints", "events", "export", "evaluation")  # folders of a run folder
+_PLACES = ("checkpoints", "events", "export", "evaluation", "kept")  # folders of a run folder
 
 
 def mark(folder: Path, signature: str = "") -> None:
@@ -73,7 +72,7 @@ def checkpoint_name(step: int) -> str:
 def refuse_links(folder: Path) -> None:
     """Raise UsageError if a name that the program writes in `folder` is a link, which leads elsewhere."""
     for name in (MARKER, *FILES, *_PLACES):
-        inner = _entries(folder / name) if name in ("checkpoints", "export", "evaluation") else []
+        inner = _entries(folder / name) if name in ("checkpoints", "export", "evaluation", "kept") else []
         for path in (folder / name, *inner):
             if path.is_symlink():
                 raise UsageError(f"{path} is a link. A run folder holds none: choose another --output.")
@@ -105,6 +104,8 @@ def remove_own(folder: Path) -> None:
     exported = (*EXPORT_FILES.values(), MODEL_CARD)
     for path in (
         *(folder / "events").rglob("events.out.tfevents.*"),
+        *(folder / "kept").glob("*/new-*.png"),
+        *(folder / "kept").glob("*/old-*.png"),
         *(folder / "export" / name for name in exported),
         *(folder / "evaluation" / name for name in EVALUATION),
         *(folder / name for name in FILES),

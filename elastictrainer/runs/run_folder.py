@@ -114,7 +114,7 @@ class RunFolder:
     events_path = property(lambda self: self.path / "events")
     model_path = property(lambda self: self.path / "model.keras")
     best_path = property(lambda self: self.path / "best.keras")
-    kept_path = property(lambda self: self.path / "kept.npz")
+    kept_path = property(lambda self: self.path / "kept")
     export_path = property(lambda self: self.path / "export")
 
     def write_config(self, config: Dict[str, Any]) -> None:

@@ -13,11 +13,10 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import psutil
 import pytest
 
-from builders import make_images, roughly_profiled
+from builders import make_images, roughly_profiled, write_digits
 from processes import Process
 from run_builders import make_profile
 
@@ -236,17 +235,14 @@ def test_a_setting_that_cannot_be_honoured_is_status_2(dry, setting, message):
     assert message in dry("figure22", status=2, **setting)
 
 
-QUICK = {"QUICK": "1", "EPOCHS": "1", "DATASET": "digits.npz", "RHO": "0.5", "RHOS": "0.5"}
+QUICK = {"QUICK": "1", "EPOCHS": "1", "DATASET": "digits", "RHO": "0.5", "RHOS": "0.5"}
 
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
     """A folder with a fifteenth of the embedded data; figures draw from the same runs, each trained once."""
-    from elastictrainer.data.demo_digits import digits
-
     folder = tmp_path_factory.mktemp("figures")
-    arrays = {f"{kind}_{part}": a[::15] for part in ("train", "test") for kind, a in zip("xy", digits(part))}
-    np.savez(folder / "digits.npz", **arrays)
+    write_digits(folder / "digits", 15)
     (folder / "quick.yaml").write_text(roughly_profiled("quick"))
     return folder
 
@@ -312,7 +308,7 @@ def test_finished_runs_are_used_again_and_a_failed_one_is_named(output, quick):
     assert "kept:" in said and "epoch 1/1" not in said
     shutil.copytree(output / "figures-output" / "profiles", output / "broken" / "profiles")
     said = quick("figure22", status=1, **{**QUICK, "EPOCHS": "0"}, OUTPUT="broken")
-    assert "--epochs 0 " in said and "failed: broken/runs/digits-npz_demo_full" in said
+    assert "--epochs 0 " in said and "failed: broken/runs/digits_demo_full" in said
 
 
 @pytest.mark.long
