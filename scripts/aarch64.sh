@@ -129,11 +129,11 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data import demo_digits
-from elastictrainer.models import model_file
+from elastictrainer.models import user_models
 
 images, labels = (array[:64] for array in demo_digits.digits("test"))
 images = images.astype("float32")
-expected = model_file.read("demo/model.keras").predict(images, batch_size=16, verbose=0)
+expected = user_models.read("demo/model.keras").predict(images, batch_size=16, verbose=0)
 lite = tf.lite.Interpreter("demo/export/model.tflite")
 lite.allocate_tensors()
 given, made = lite.get_input_details()[0], lite.get_output_details()[0]

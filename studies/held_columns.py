@@ -23,13 +23,13 @@ def features_of(run_path, new, cache):
         return dict(np.load(cache))
     from elastictrainer.data import datasets
     from elastictrainer.experiment import assembly
-    from elastictrainer.models import model_file
+    from elastictrainer.models import user_models
     from elastictrainer.models.solved_head import SolvableHead
     from elastictrainer.runs.run_folder import RunFolder
 
     assembly.configure(0)
     run = RunFolder(run_path)
-    model = model_file.read(run.weights_path())
+    model = user_models.read(run.weights_path())
     head, found = SolvableHead(model), {}
     for which, name in {"first": run.config()["dataset"], "second": new}.items():
         data = datasets.load(name, 32, model.input_shape[1:3])

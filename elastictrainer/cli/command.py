@@ -40,9 +40,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 
 def add_trained_model(parser: argparse.ArgumentParser) -> None:
     """Add MODEL, the first argument of a command that uses a trained model, and how it is read."""
-    parser.add_argument(
-        "model", metavar="MODEL", help="a run folder, a .keras file, a SavedModel folder, or a .tflite file"
-    )
+    parser.add_argument("model", metavar="MODEL", help="a run folder, a .keras file, or a .tflite file")
     add_reading(parser)
     parser.add_argument(
         "--image-size", type=int, metavar="N", help="height and width in pixels, for a model that takes any"

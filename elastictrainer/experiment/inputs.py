@@ -13,8 +13,10 @@ from elastictrainer.experiment import assembly, keeping
 from elastictrainer.experiment.keeping import KeptImages
 from elastictrainer.experiment.labelled_images import require_unchanged
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.models import warm_start
+from elastictrainer.models import user_models
+from elastictrainer.registry import MODEL
 from elastictrainer.runs import ownership
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 
 _ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
@@ -82,10 +84,16 @@ def _require_validation(settings: TrainSettings, data: ImageData) -> None:
 def _make_model(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData) -> tf.keras.Model:
     if settings.init_from:
         names = keeping.class_names(settings, data.class_names)
-        return warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
+        return user_models.model_of(RunFolder(settings.init_from), names, settings.trust_model)
     if resume and ownership.checkpoints(run.checkpoints_path):
         settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
-    return assembly.make_model(settings, len(data.class_names))
+    model = assembly.make_model(settings, len(data.class_names))
+    problem = "" if settings.model in MODEL.names else user_models.loading_problem(model)
+    if problem:
+        LOG.info(
+            f"note: the model that this run leaves cannot be loaded by the commands that follow: {problem}"
+        )
+    return model
 
 
 def _announce(

@@ -210,10 +210,10 @@ def test_a_run_goes_on_under_another_limit_of_processors(settings, run, capsys):
 
 
 def test_a_run_goes_on_without_the_weights_that_it_started_from(settings, run, tmp_path):
-    from elastictrainer.models import demo_network
+    from elastictrainer.models import zoo
 
     weights = tmp_path / "weights.npz"
-    weights.write_bytes(demo_network.WEIGHTS.read_bytes())
+    weights.write_bytes(zoo.DEMO_WEIGHTS.read_bytes())
     chosen = settings(model="demo", weights=str(weights), epochs=2)
     expected, _ = interrupted(chosen, run)
     weights.unlink()
