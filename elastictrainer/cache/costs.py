@@ -16,10 +16,9 @@ from elastictrainer.cache.op_costs import OpCost
 from elastictrainer.cache.split import TracedStep
 from elastictrainer.cache.step_variants import KINDS, StepVariants
 from elastictrainer.cache.storable import minibatch_mb
-from elastictrainer.profiler.cache_costs import CacheCosts
 from elastictrainer.profiler.calibration import cheapest, middle, with_calibrated_cache
-from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.flops import flops_of
+from elastictrainer.profiler.charging import flops_of
+from elastictrainer.profiler.cost_groups import CacheCosts, CostGroups
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, PLAIN
 from elastictrainer.steps.objective import Objective

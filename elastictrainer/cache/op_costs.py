@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import tensorflow as tf
 
-from elastictrainer.profiler.flops import flops_of
+from elastictrainer.profiler.charging import flops_of
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.graph_library import LOOPS, GraphLibrary
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from elastictrainer.cache.activation_cache import ActivationCache
 from elastictrainer.cache.forward_pass import ForwardPass
 from elastictrainer.cache.settings import CacheSettings
-from elastictrainer.profiler.interleaved import ratios_to_full
+from elastictrainer.profiler.calibration import ratios_to_full
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep

@@ -54,7 +54,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     from elastictrainer.data.user_images import Reading
     from elastictrainer.experiment import keeping, labelled_images, scoring
     from elastictrainer.models import predictor
-    from elastictrainer.plotting import drawing, mistakes
+    from elastictrainer.plotting import drawing, evaluation
 
     scoring.require_free(folder, options.overwrite)
     reading = Reading(label_column=options.label_column)
@@ -71,9 +71,9 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     for line in _lines(scores):
         print(line)
     written = scoring.write_tables(scores, folder)
-    pictures = {"confusion.png": mistakes.confusion}
+    pictures = {"confusion.png": evaluation.confusion}
     if len(scores.worst(1)):
-        pictures["mistakes.png"] = mistakes.mistakes
+        pictures["mistakes.png"] = evaluation.mistakes
     else:
         (folder / "mistakes.png").unlink(missing_ok=True)  # of the evaluation that this one replaces
     for name, draw in pictures.items():

@@ -4,21 +4,22 @@ import argparse
 import functools
 import sys
 from pathlib import Path
-from typing import Any, Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.quiet import load_tensorflow
 
+if TYPE_CHECKING:
+    from elastictrainer.plotting.drawing import Drawing
+
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
 _KINDS = {
     "curves": "accuracy, loss or an epoch's flops (--y) over training time, epochs or FLOPs (--x); RUN...",
-    "tradeoff": "accuracy at the end over training time, a point for each run; RUN...",
-    "bars": "accuracy, time, flops, energy or memory (--y) by scheme and rho, averaged over seeds; RUN...",
     "selection": "the tensors that each selection of a run chose; RUN",
     "timings": "the time of a step by layer; PROFILE",
     "data": "training images as stored and as augmented; a RUN, a CONFIG.yaml, or a data set",
-    "table": "rho asked and got, accuracy and time, printed; --output: the summaries as JSON; RUN...",
+    "table": "what was asked and got, accuracy and time, printed; --output: the summaries as JSON; RUN...",
     "report": "all of it as one HTML page; RUN...",
 }
 _WHAT = "what to draw:\n" + "".join(f"  {name:<12}{text}\n" for name, text in _KINDS.items())
@@ -32,12 +33,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         "paths", nargs="+", metavar="PATH", help="RUN: a run's folder; PROFILE: a file that et-profile wrote"
     )
     parser.add_argument("--x", metavar="{time,epochs,flops}", help="curves: quantity of the axis (time)")
-    parser.add_argument(
-        "--y",
-        metavar="NAME",
-        help="curves: accuracy (default), loss or flops; "
-        "bars: accuracy (default), time, flops, energy or memory",
-    )
+    parser.add_argument("--y", metavar="{accuracy,loss,flops}", help="curves: what is drawn (accuracy)")
     parser.add_argument(
         "--output",
         metavar="FILE",
@@ -50,20 +46,20 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     options = parser.parse_args(arguments)
     what, output = options.what, options.output
 
-    from elastictrainer.plotting import drawing, report, table
+    from elastictrainer.plotting import drawing, report
     from elastictrainer.runs.files import write_json
     from elastictrainer.runs.run_folder import find_runs
 
-    for option, drawn_with_it in (("x", ("curves",)), ("y", ("curves", "bars"))):
-        if getattr(options, option) is not None and what not in drawn_with_it:
-            raise UsageError(f"--{option} goes with {' and '.join(drawn_with_it)}, not with {what}.")
+    for option in ("x", "y"):
+        if getattr(options, option) is not None and what != "curves":
+            raise UsageError(f"--{option} goes with curves, not with {what}.")
     if options.csv and what in ("table", "report"):
         raise UsageError(f"--csv goes with pictures, not with {what}.")
     if what == "table":
         if output and Path(output).suffix != ".json":
             raise UsageError(f"--output {output}: the figures of a table are written as .json.")
         runs = find_runs(options.paths)
-        print(table.text(runs))
+        print(report.table_text(runs))
         if output:
             write_json(output, [run.summary() for run in runs])
     elif what == "report":
@@ -79,25 +75,21 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             print(f"data: {options.csv}")
 
 
-def _draw(options: argparse.Namespace) -> Any:
+def _draw(options: argparse.Namespace) -> "Drawing":
     """Make the drawing that `options.what` and `options.paths` name."""
-    from elastictrainer.plotting import profiles, selections, tradeoff, training
+    from elastictrainer.plotting import curves, tensors
     from elastictrainer.profiler.profile import Profile
     from elastictrainer.runs.run_folder import find_runs
 
     what, paths = options.what, options.paths
     if what == "curves":
-        return training.curves(find_runs(paths), options.x or "time", options.y or "accuracy")
-    if what == "tradeoff":
-        return tradeoff.tradeoff(find_runs(paths))
-    if what == "bars":
-        return training.bars(find_runs(paths), options.y or "accuracy")
+        return curves.curves(find_runs(paths), options.x or "time", options.y or "accuracy")
     if len(paths) > 1:
         raise UsageError(f"et-plot {what} draws one PATH, not {len(paths)}.")
     if what == "timings":
-        return profiles.by_layer(Profile.load(paths[0]))
+        return tensors.by_layer(Profile.load(paths[0]))
     if what == "selection":
-        return selections.selection(find_runs(paths)[0])
+        return tensors.selection(find_runs(paths)[0])
     load_tensorflow()
     from elastictrainer.plotting import preview
 

@@ -10,6 +10,7 @@ from typing import Dict, Optional, Sequence
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import RunError, UsageError, abbreviated
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.quiet import load_tensorflow
 
 _DESCRIPTION = "Classify pictures by a trained model: class and probability, a line for each picture."
@@ -50,7 +51,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             raise UsageError(f"none of the pictures can be read: {abbreviated(list(problems.values()))}.")
         classifier = predictor.load(options.model, options.weights, options.trust_model)
         for problem in filter(None, problems.values()):
-            print(f"et-predict: {problem}", file=sys.stderr)
+            LOG.warning(f"et-predict: {problem}")
         split = FileSplit(np.array(list(map(str, files))), np.arange(len(files)))
         width = max(map(len, shown.values()))
         unread = dict(enumerate(files))
@@ -64,7 +65,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
                 print(_json(name, top) if options.json else _text(name, width, top), flush=True)
         for file in unread.values():
             problem = pictures.find_problem(file, thorough=True) or f"{file} (could not be read)"
-            print(f"et-predict: {problem}", file=sys.stderr)
+            LOG.warning(f"et-predict: {problem}")
         failed = len(shown) - len(files) + len(unread)
         if failed:
             raise RunError(f"{failed} of {len(shown)} pictures could not be read.")
@@ -87,7 +88,7 @@ def _pictures(asked: Sequence[str], stack: contextlib.ExitStack) -> Dict[Path, s
             others = [str(file) for file in files if not pictures.has_picture_name(file)]
             if others:
                 ends = " ".join(pictures.SUFFIXES)
-                print(f"et-predict: not read: {abbreviated(others)}; pictures end in {ends}", file=sys.stderr)
+                LOG.warning(f"et-predict: not read: {abbreviated(others)}; pictures end in {ends}")
             if not images:
                 raise UsageError(f"there is no picture in {name}.")
             found.update({file: str(file) for file in images})

@@ -1,26 +1,25 @@
 """et-train: fine-tune a model at a chosen speed."""
 
-import dataclasses
-import datetime
 import sys
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
-from elastictrainer.cli.command import make_parser, run
-from elastictrainer.cli.output import unfailing
+from elastictrainer.cli.command import make_parser, run, unfailing
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment.checks import inherit, refuse_inapplicable
 from elastictrainer.experiment.options import given, parse
-from elastictrainer.experiment.quantities import parse_seconds, seconds_until
-from elastictrainer.experiment.run_settings import inherit_settings
-from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import check_values, refuse_inapplicable
+from elastictrainer.experiment.settings import TrainSettings, parse_seconds
 from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.training.deadline import process_age_s
 
 _DESCRIPTION = "Fine-tune a pre-trained model within a chosen time, or a share of full training's time."
-_USAGE = """et-train [--dataset DATA] [--model NAME] [--time TIME | --until CLOCK | --rho X] [OPTION ...]
-       et-train --resume RUN [--time TIME | --until CLOCK]"""
+_USAGE = """et-train [--dataset DATA] [--model NAME] [--time TIME | --rho X] [OPTION ...]
+       et-train --resume RUN [--time TIME]"""
 _EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.5"
+_TO_BEGIN = """say what to train on.
+  et-train --model demo --dataset demo                a minute's run on images that come with the program
+  et-train --dataset path/to/images --time 10m        your images, a folder for each class, in ten minutes
+  et-train --dataset path/to/images --rho 0.5         in half of the time that full training takes
+  et-train --help                                     the options that most people use"""
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -30,6 +29,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
+    if not (sys.argv[1:] if arguments is None else arguments):
+        raise UsageError(_TO_BEGIN)
     parser = make_parser("et-train", _DESCRIPTION, _EXAMPLE, _USAGE)
     parser.add_argument(
         "--resume",
@@ -42,42 +43,30 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         action="store_true",
         help="with --resume or --init-from: run the code that another person's run names in its settings",
     )
-    parser.add_argument(
-        "--until", metavar="CLOCK", help="end when the clock next shows this time, such as 18:00: see --time"
-    )
     settings, options = parse(TrainSettings, arguments, parser)
-    if options.until is not None:
-        if hasattr(options, "time"):
-            raise UsageError("--time and --until both say when the run ends: leave one of them out.")
-        # --time counts from the start of the process.
-        seconds = seconds_until(options.until, datetime.datetime.now()) + process_age_s()
-        options.time = f"{seconds:.1f}s"
-        settings = dataclasses.replace(settings, time=options.time)
-
-    if options.resume is None:
-        check_values(settings)
-        chosen = given(TrainSettings, options)
-        if settings.init_from:
-            settings = inherit_settings(settings, chosen, options.trust_run)
-        else:
-            refuse_inapplicable(settings, chosen)
-        summary = start(settings)
+    chosen = given(TrainSettings, options)
+    if options.resume is not None:
+        _print_summary(_resume(options.resume, settings.time, chosen, options.trust_run))
+        return
+    if settings.init_from:
+        settings = inherit(settings, chosen, options.trust_run)
     else:
-        extra_time = getattr(options, "time", None)
-        others = [option for option in given(TrainSettings, options) if option != "--time"]
-        if others:
-            raise UsageError(
-                f"--resume takes all settings from {options.resume}/config.yaml; leave out "
-                f"{', '.join(others)}."
-            )
-        run_folder = last_unfinished() if options.resume == "last" else RunFolder(options.resume)
-        if extra_time is not None:
-            parse_seconds(extra_time)
-        summary = resume(run_folder, options.trust_run, extra_time)
-    _print_summary(summary)
+        refuse_inapplicable(settings, chosen)
+    _print_summary(start(settings))
 
 
-def _print_summary(summary: Dict[str, Any]) -> None:
+def _resume(name: str, extra_time: Optional[str], chosen: Sequence[str], trust: bool) -> Mapping[str, Any]:
+    others = [option for option in chosen if option != "--time"]
+    if others:
+        raise UsageError(
+            f"--resume takes all settings from {name}/config.yaml; leave out {', '.join(others)}."
+        )
+    if extra_time is not None:
+        parse_seconds(extra_time)
+    return resume(last_unfinished() if name == "last" else RunFolder(name), trust, extra_time)
+
+
+def _print_summary(summary: Mapping[str, Any]) -> None:
     kinds = [kind for kind in ("requested", "predicted", "achieved") if summary[f"rho_{kind}"] is not None]
     ratios = ", ".join(f"{kind} {summary[f'rho_{kind}']:.3f}" for kind in kinds)
     seconds = summary.get("seconds", {})
@@ -95,7 +84,7 @@ def _print_summary(summary: Dict[str, Any]) -> None:
         print(f"energy of training: {summary['energy_joules']:.0f} J")
 
 
-def _accuracy(summary: Dict[str, Any]) -> str:
+def _accuracy(summary: Mapping[str, Any]) -> str:
     line = f"test accuracy: {100 * summary['accuracy']:.2f} %"
     if summary.get("val_accuracy") is not None:
         line += (

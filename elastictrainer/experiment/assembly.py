@@ -10,8 +10,7 @@ from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.user_images import Reading
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.rates import learning_rate
-from elastictrainer.experiment.settings import CommonSettings
+from elastictrainer.experiment.settings import CommonSettings, learning_rate
 from elastictrainer.models import zoo
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
@@ -77,11 +76,6 @@ def _require_same_count(settings: CommonSettings, class_count: int) -> None:
 
 def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
     """Make the model with a head for `class_count` classes."""
-    if settings.mixed_precision and settings.model.endswith(".keras"):
-        raise UsageError(
-            f"--mixed-precision: {settings.model} says itself what each layer computes in. Leave it out, or "
-            "make the model by a function (--model package.module:function)."
-        )
     return zoo.create(
         settings.model,
         class_count,

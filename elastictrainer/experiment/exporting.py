@@ -8,6 +8,7 @@ import numpy as np
 from elastictrainer.data.pictures import describe_preprocessing
 from elastictrainer.data.splits import decode_all
 from elastictrainer.experiment.labelled_images import load_run_images
+from elastictrainer.experiment.settings import asked_rho
 from elastictrainer.models import user_models, zoo
 from elastictrainer.models.export import FULL_INT8, export, require_free
 from elastictrainer.registry import EXPORT, EXPORT_FILES
@@ -17,7 +18,6 @@ from elastictrainer.runs.files import write_text
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.runs.templates import render
-from elastictrainer.selection import schemes
 from elastictrainer.steps.keras_compat.inference import compute_in_float32
 
 _SAMPLE = 100  # training images to calibrate integers on
@@ -76,7 +76,8 @@ def export_run(
     card = render(
         "model_card.md.j2",
         settings=settings,
-        selects=schemes.selects(settings["scheme"]),
+        rho=asked_rho(settings),
+        time=settings.get("time"),
         summary=summary,
         environment=environment,
         names=names,

@@ -1,7 +1,7 @@
 """The images and the model of a run, made from its settings."""
 
 import dataclasses
-from typing import Any, Dict, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 import tensorflow as tf
 
@@ -36,7 +36,7 @@ class Inputs:
     data: ImageData
     model: tf.keras.Model
     kept: Optional[KeptImages]
-    about: Dict[str, Any]
+    about: Mapping[str, object]
 
 
 def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool) -> Inputs:
@@ -100,12 +100,15 @@ def _announce(
     settings: TrainSettings, data: ImageData, model: tf.keras.Model, noteworthy: Sequence[str], run: RunFolder
 ) -> None:
     *first, last = (f"{split.count} {PARTS[part]}" for part, split in data.splits.items())
-    print(
+    LOG.info(
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {', '.join(first)} and "
         f"{last} images, {len(model.trainable_weights)} trainable tensors"
     )
     if data.val_split is None:
-        print("no validation part: the last weights are kept; test images are never used to choose weights")
+        chosen = "no validation part: the last weights are kept; test images are never used to choose weights"
     else:
-        print("the best weights are chosen by the validation images, and tested once at the end (best.keras)")
-    print(*noteworthy, f"run: {run.path}", sep="\n")
+        chosen = (
+            "the best weights are chosen by the validation images and tested once at the end (best.keras)"
+        )
+    for line in (chosen, *noteworthy, f"run: {run.path}"):
+        LOG.info(line)

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.quantities import parse_bytes
+from elastictrainer.experiment.settings import parse_bytes
 from elastictrainer.runs import resident
 from elastictrainer.runs.environment import memory_bytes
 from elastictrainer.steps.keras_compat.layers import layers_inside

@@ -1,40 +1,34 @@
 """Settings read from the command line and from a YAML file."""
 
 import argparse
-import dataclasses
 import difflib
 import math
+import re
+import sys
 import typing
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union
 
 from elastictrainer.errors import UsageError, shortened, unknown
-from elastictrainer.experiment.settings import CommonSettings, ProfileSettings, TrainSettings, option_of
+from elastictrainer.experiment.settings import (
+    CommonSettings,
+    Option,
+    ProfileSettings,
+    TrainSettings,
+    option_of,
+    options_of,
+)
 from elastictrainer.runs import flat_yaml
 
-_GROUPS = ("model", "data", "speed", "training", "profile", "run", "several devices")  # as --help lists them
+_GROUPS = ("model", "data", "speed", "training", "profile", "run")  # as --help lists them
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_REPLACED = {  # options of earlier versions and of the published code that resemble none of today's
+    "--until": "Say how long the command may take: --time 2h.",
+    "--strategy": "Many devices train together through Flower: see docs/fleet.md.",
+    "--train_type": "The names of schemes are those of --scheme.",
+    "--run_name": "The run folder is --output.",
+}
 Settings = TypeVar("Settings", bound=CommonSettings)
-
-# Option names and values of the published code -> the names used here.
-ALIASES = {
-    "model_name": "model",
-    "dataset_name": "dataset",
-    "train_type": "scheme",
-    "input_size": "image_size",
-    "num_epochs": "epochs",
-    "num_classes": "classes",
-    "run_name": "output",
-}
-SCHEME_ALIASES = {
-    "elastic_training": "elastic",
-    "elastic_training_weight_magnitude": "elastic-weight-magnitude",
-    "elastic_training_grad_magnitude": "elastic-grad-magnitude",
-    "full_training": "full",
-    "traditional_tl_training": "traditional-tl",
-    "bn_plus_bias_training": "bn-bias",
-    "bn+bias_training": "bn-bias",
-}
 
 
 def parse(
@@ -54,17 +48,17 @@ def parse(
         UsageError: an unknown option or key (the message names the nearest valid one), a file that cannot be
             read, or a value of a wrong type or out of range.
     """
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    parser.add_argument("--help-all", action="help", help="show every option")
     parser.add_argument(
         "--config", metavar="FILE", help="YAML file with any of these settings; the command line wins"
     )
-    _add_options(parser, settings)
-    parsed, rest = parser.parse_known_args(arguments)
+    _add_options(parser, settings, all_shown="--help-all" in typed)
+    parsed, rest = parser.parse_known_args(typed)
+    fields = options_of(settings)
     if rest:
-        known = [option for action in parser._actions for option in action.option_strings]
-        near = difflib.get_close_matches(rest[0].split("=")[0], known, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"unknown argument {rest[0]!r}.{hint} See --help.")
-    fields = _fields(settings)
+        options = [*re.findall(r"--[a-z-]+", parser.format_help()), *map(option_of, fields)]
+        raise _unknown(rest[0].split("=")[0], options)
     values = _read_yaml(parsed.config, fields) if parsed.config else {}
     for name, value in vars(parsed).items():
         if name in fields:
@@ -72,54 +66,40 @@ def parse(
     return _converted(settings, values), parsed
 
 
-def _add_options(parser: argparse.ArgumentParser, settings: Type[Settings]) -> None:
-    """Add an option for each setting, under the heading of its group, and its other names without help."""
-    types, fields = typing.get_type_hints(settings), _fields(settings)
-    used = {field.metadata["group"] for field in fields.values()}
-    groups = {name: parser.add_argument_group(name) for name in _GROUPS if name in used}
-    group = ""
-    for name, field in fields.items():
-        kind, metadata = _plain(types[name]), field.metadata
-        group = metadata["group"] or group
-        extra: Dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS}
+def _unknown(option: str, options: Sequence[str]) -> UsageError:
+    near = difflib.get_close_matches(option, options, n=1, cutoff=0.5)
+    hint = _REPLACED.get(option) or (f"Did you mean {near[0]!r}?" if near else "")
+    return UsageError(" ".join(filter(None, (f"unknown argument {option!r}.", hint, "See --help-all."))))
+
+
+def _add_options(parser: argparse.ArgumentParser, settings: Type[Settings], all_shown: bool) -> None:
+    """Add an option for each setting, under the heading of its group; the common ones are shown by --help."""
+    types, group = typing.get_type_hints(settings), ""
+    groups = {name: parser.add_argument_group(name) for name in _GROUPS}
+    for name, option in options_of(settings).items():
+        kind, default = _plain(types[name]), getattr(settings, name)
+        group = option.group or group
+        extra: Dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
         if kind is bool:
             extra["action"] = argparse.BooleanOptionalAction  # "no": for what a file may have set
         else:
-            extra["metavar"] = metadata["metavar"] or {int: "N", float: "X"}.get(kind, "NAME")
-            extra["action"] = "append" if metadata["repeated"] else "store"
-        default = ""
-        if field.default is not None and kind is not bool:
-            default = f" (default: {field.default:{'g' if kind is float else ''}})"
-        groups[group].add_argument(option_of(name), help=metadata["help"] + default, **extra)
-        published = [alias for alias, target in ALIASES.items() if target == name]
-        names = [name, *published, *filter(None, [metadata["alias"]])]
-        others = {*map(option_of, names), *(f"--{alias}" for alias in names)} - {option_of(name)}
-        if others:
-            parser.add_argument(*sorted(others), help=argparse.SUPPRESS, **extra)
+            extra["metavar"] = option.placeholder(kind)
+            extra["action"] = "append" if option.repeated else "store"
+        if all_shown or option.common:
+            short = f"{default:g}" if kind is float and default else default
+            extra["help"] = option.help + ("" if default is None or kind is bool else f" (default: {short})")
+        groups[group].add_argument(option_of(name), **extra)
 
 
 def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
     """Load settings from a YAML file alone; raises as `parse`."""
-    return _converted(settings, _read_yaml(str(path), _fields(settings)))
+    return _converted(settings, _read_yaml(str(path), options_of(settings)))
 
 
 def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
     """Return which settings, and --config, the command line set, by what `parse` returned: "--batch-size"."""
-    names = [name for name in _fields(settings) if hasattr(parsed, name)]
+    names = [name for name in options_of(settings) if hasattr(parsed, name)]
     return [option_of(name) for name in names] + (["--config"] if parsed.config else [])
-
-
-def _fields(settings: Type[Settings]) -> Dict[str, Any]:
-    return {field.name: field for field in dataclasses.fields(settings)}
-
-
-def _converted(settings: Type[Settings], values: Dict[str, Any]) -> Settings:
-    types, fields = typing.get_type_hints(settings), _fields(settings)
-    if values.get("scheme") in SCHEME_ALIASES:
-        values = {**values, "scheme": SCHEME_ALIASES[values["scheme"]]}
-    return settings(
-        **{name: _convert(name, value, types[name], fields[name]) for name, value in values.items()}
-    )
 
 
 def _plain(kind: Any) -> Any:
@@ -127,11 +107,11 @@ def _plain(kind: Any) -> Any:
     return next((a for a in typing.get_args(kind) if a is not type(None)), kind)
 
 
-def _read_yaml(path: str, fields: Dict[str, Any]) -> Dict[str, Any]:
-    of_any_command = {**_fields(ProfileSettings), **_fields(TrainSettings)}
-    values: Dict[str, Any] = {}
+def _read_yaml(path: str, fields: Mapping[str, object]) -> Dict[str, Union[str, bool, None]]:
+    of_any_command = {**options_of(ProfileSettings), **options_of(TrainSettings)}
+    values: Dict[str, Union[str, bool, None]] = {}
     for key, value in flat_yaml.texts(path).items():
-        name = ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
+        name = key.replace("-", "_")
         if name not in of_any_command:  # one file serves both commands
             raise UsageError(f"{path}: {unknown('key', key, fields)}")
         if name in values:
@@ -140,7 +120,13 @@ def _read_yaml(path: str, fields: Dict[str, Any]) -> Dict[str, Any]:
     return {name: value for name, value in values.items() if name in fields}
 
 
-def _convert(name: str, value: Any, kind: Any, field: Any) -> Any:
+def _converted(settings: Type[Settings], values: Mapping[str, Union[str, bool, None]]) -> Settings:
+    types, options = typing.get_type_hints(settings), options_of(settings)
+    found = {name: _convert(name, value, types[name], options[name]) for name, value in values.items()}
+    return settings(**found)
+
+
+def _convert(name: str, value: Union[str, bool, None], kind: Any, allowed: Option) -> Any:
     """Convert a text, or a boolean of the command line, to the type of a setting."""
     option, plain = option_of(name), _plain(kind)
     if value is None:
@@ -158,9 +144,9 @@ def _convert(name: str, value: Any, kind: Any, field: Any) -> Any:
     except ValueError:
         what = "a whole number" if plain is int else "a number"
         raise UsageError(f"{option} must be {what}, not {shortened(value, 40)!r}.") from None
-    low, high = field.metadata["low"], field.metadata["high"]
+    low, high = allowed.low, allowed.high
     below, above = low is not None and number < low, high is not None and number > high
     if below or above or (plain is float and not math.isfinite(number)):
-        allowed = f"{low} to {high}" if high is not None and low is not None else f"at least {low}"
-        raise UsageError(f"{option} {shortened(value, 40)} is out of range; allowed: {allowed}.")
+        limits = f"{low} to {high}" if high is not None and low is not None else f"at least {low}"
+        raise UsageError(f"{option} {shortened(value, 40)} is out of range; allowed: {limits}.")
     return number

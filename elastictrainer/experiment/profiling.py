@@ -12,14 +12,12 @@ import tensorflow as tf
 
 from elastictrainer.cache.costs import with_cache_costs
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.quantities import parse_seconds
-from elastictrainer.experiment.settings import CommonSettings, TrainSettings
-from elastictrainer.experiment.settings_checks import require_writable
+from elastictrainer.experiment.checks import require_writable
+from elastictrainer.experiment.settings import CommonSettings, TrainSettings, parse_seconds
 from elastictrainer.models import augmentation
 from elastictrainer.profiler.memory_profile import predicted
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import profile_model
-from elastictrainer.profiler.scaled import for_batch
 from elastictrainer.runs import environment
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
@@ -235,7 +233,7 @@ def make_profile(
         if fitting > 1 and not undo:
             step = CompiledStep(objective, optimizer, model.trainable_variables, (accuracy,))
             profile.metadata["example_ms"] = _example_ms(step, batch)
-        profile = for_batch(profile, fitting, examples)
+        profile = profile.for_batch(fitting, examples)
     for words, which in {
         "the loss does not depend on these tensors; they cannot be trained": ~profile.connected,
         "no op could be charged to these tensors; their time is estimated from FLOPs": profile.estimated,

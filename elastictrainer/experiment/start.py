@@ -3,28 +3,36 @@
 TensorFlow is loaded when what is asked for has been checked.
 """
 
+import contextlib
+import dataclasses
+import itertools
 import os
 import re
+import shutil
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.run_settings import load_trusted_settings
-from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.experiment.settings_checks import check_values
+from elastictrainer.experiment.checks import check, load_trusted, require_writable
+from elastictrainer.experiment.settings import TrainSettings, asked_rho
 from elastictrainer.registry import EXPORT_FILES, HF
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.quiet import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection import schemes
 
 _RUNS = "runs"
 
 
 def start(settings: TrainSettings) -> Dict[str, Any]:
-    """Train as `settings` in a folder of their choice or a new one; return its summary."""
-    run = RunFolder(settings.output or _new_name(settings))
-    with run.claimed(settings.overwrite, needed=_inputs_of(settings)):
+    """Train as `settings`, checked here, in a folder of their choice or a new one; return its summary."""
+    check(settings)
+    # A resumed run goes on without a cache where the folder is gone.
+    if settings.activation_cache_dir and settings.activation_cache != "off":
+        require_writable(
+            Path(settings.activation_cache_dir), f"--activation-cache-dir {settings.activation_cache_dir!r}"
+        )
+    with _folder(settings) as run, run.claimed(settings.overwrite, needed=_inputs_of(settings)):
         return _train(settings, run, resume=False)
 
 
@@ -35,7 +43,7 @@ def resume(run: RunFolder, trust: bool = False, extra_time: Optional[str] = None
     of --time: a finished run goes on, too.
     """
     if run.config_path.exists():
-        settings = load_trusted_settings(run, trust)
+        settings = load_trusted(run, trust)
         if extra_time is not None and not settings.time:
             raise UsageError(
                 f"--time {extra_time}: {run.path} was not started with --time, and ends by --rho or "
@@ -46,7 +54,7 @@ def resume(run: RunFolder, trust: bool = False, extra_time: Optional[str] = None
             _finish_exports(run, settings)
             return run.summary()
         try:
-            check_values(settings)
+            check(settings)
             return _train(settings, run, resume=True, extra_time=extra_time)
         except UsageError as error:
             started_in = run.environment().get("directory")
@@ -75,13 +83,13 @@ def _finish_exports(run: RunFolder, settings: TrainSettings) -> None:
     """Export a finished run in the formats that an interruption prevented."""
     missing = [f for f in settings.export_formats if not (run.export_path / EXPORT_FILES[f]).exists()]
     if not missing:
-        print(f"{run.path} is finished; there is nothing to resume.")
+        LOG.info(f"{run.path} is finished; there is nothing to resume.")
         return
     load_tensorflow()
     from elastictrainer.experiment.exporting import export_run
 
     for path in export_run(run, missing, trust=settings.trust_model):
-        print(f"written: {path}")
+        LOG.info(f"written: {path}")
 
 
 def _train(
@@ -93,10 +101,29 @@ def _train(
     return train(settings, run, resume, extra_time)
 
 
-def _new_name(settings: TrainSettings) -> str:
-    """Make a name for a run folder from time, model, scheme and rho."""
-    model, scheme = (
-        re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") for name in (settings.model, settings.scheme)
-    )
-    rho = f"_rho{settings.rho:g}" if schemes.selects(settings.scheme) else ""
-    return f"{_RUNS}/{time.strftime('%Y%m%d-%H%M%S')}_{model}_{scheme}{rho}"
+@contextlib.contextmanager
+def _folder(settings: TrainSettings) -> Iterator[RunFolder]:
+    """Give the run folder that the settings name, or a new one, which is removed where it stays empty."""
+    if settings.output:
+        yield RunFolder(settings.output)
+        return
+    asked, rho = f"_{settings.time}" if settings.time else "", asked_rho(dataclasses.asdict(settings))
+    if rho is not None:
+        asked = f"_rho{rho:g}"
+    words = (settings.model, settings.scheme, asked)
+    model, scheme, asked = (re.sub(r"[^A-Za-z0-9.]+", "-", word).strip("-.") for word in words)
+    name = "_".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), model, scheme, asked)))
+    for number in itertools.count(1):
+        path = Path(_RUNS) / (name if number == 1 else f"{name}_{number}")
+        try:
+            path.mkdir(parents=True)
+            break
+        except FileExistsError:
+            continue  # another run began in this second
+        except OSError:
+            break  # to claim it says why
+    try:
+        yield RunFolder(path)
+    finally:
+        if path.is_dir() and {inside.name for inside in path.iterdir()} <= {".lock"}:
+            shutil.rmtree(path, ignore_errors=True)

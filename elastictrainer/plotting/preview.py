@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,12 +10,11 @@ import tensorflow as tf
 from elastictrainer.data import datasets
 from elastictrainer.data.splits import UNSPLIT, Split, decode_all, split_dataset
 from elastictrainer.experiment import assembly
+from elastictrainer.experiment.checks import load_trusted
 from elastictrainer.experiment.options import load
-from elastictrainer.experiment.run_settings import load_trusted_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import augmentation
-from elastictrainer.plotting.captions import data_name, model_name
-from elastictrainer.plotting.drawing import Drawing, pyplot
+from elastictrainer.plotting.drawing import Drawing, data_name, model_name, pyplot
 from elastictrainer.runs.run_folder import RunFolder
 
 _CLASSES = 6  # rows of the sheet
@@ -29,7 +28,7 @@ def preview_settings(path: str, trust: bool = False) -> TrainSettings:
     """
     run = RunFolder(path)
     if run.config_path.exists():
-        return load_trusted_settings(run, trust)
+        return load_trusted(run, trust)
     if Path(path).suffix in (".yaml", ".yml"):
         return load(TrainSettings, path)
     return TrainSettings(dataset=path)
@@ -48,7 +47,7 @@ def data(settings: TrainSettings) -> Drawing:
     figure, axes = pyplot.subplots(
         few.count, columns, figsize=size_inches, squeeze=False, layout="constrained"
     )
-    drawn: List[Dict[str, Any]] = []
+    drawn: List[Dict[str, object]] = []
     for row, label, image in zip(axes, few.labels, decode_all(few, size)):
         for column, cell in enumerate(row):
             pixels = tf.constant(image[None], tf.float32)

@@ -1,10 +1,10 @@
 """Tensor timing profiler: how long each tensor's work takes on this device.
 
-`profile_model` goes from a full step to its profile in this order:
+`profile_model` runs and traces full steps and makes the profile, in this order:
 
-capture: run and trace the step. xplane: read the trace, op times. attribution: which tensors an op is for;
-function_bodies: the same inside called functions. charging: op times to cost groups, the profile.
-calibration: corrected by a few selections, which `interleaved` times. validation: compared with others.
+xplane: read the trace, op times. attribution: which tensors an op is for. charging: op times to cost groups.
+calibration: the profile corrected by a few selections that are timed, and compared with others.
+profile: the time model, and its file. cost_groups: what it is made of.
 
-Memory has the same parts: memory_profile, memory_groups, step_memory. cache_costs are those of the cache.
+Memory has the same parts: memory_profile, memory_groups, step_memory.
 """

@@ -1,13 +1,25 @@
-"""Graph to tensors: which selections make each op of a training step run."""
+"""Graph to tensors: which selections make each op of a training step run, and the ops in functions it calls.
 
+TensorFlow inlines most functions; their events have names below that of the call. Where it does not (the
+loops of Keras' GRU and LSTM), an event has its name in the function's body, and two layers of a kind have the
+same names.
+"""
+
+import functools
+import operator
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+
+from elastictrainer.steps.graph_library import CALLS, LOOPS, GraphLibrary
 
 FORWARD = "forward"
 BACKWARD = "backward"
 UPDATE = "update"
 NEVER = "never"
+
+Labels = Dict[str, int]
+Bodies = Dict[str, Dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -136,3 +148,137 @@ def key_of(tensor: Any) -> Tuple[str, int]:
 def _has_side_effect(op: Any) -> bool:
     """Return whether TensorFlow runs the op for its effect, not for its result."""
     return bool(op.op_def.is_stateful) and op.type not in ("ReadVariableOp", "Placeholder")
+
+
+class Functions(GraphLibrary):
+    """The functions of a graph, for asking what their outputs depend on.
+
+    Labels are sets as bits: what an output is wanted for.
+    """
+
+    def labelled(self, name: str, outputs: List[int]) -> Tuple[List[int], Labels]:
+        """Label a function's inputs and ops with the tensors whose gradients need them.
+
+        Args:
+            name: of the function.
+            outputs: a label for each output.
+
+        Returns:
+            A label for each input; and for each op by name, those in called functions under their bare names,
+            those in loops as `LOOP/body/OP` and `LOOP/cond/OP`; 0 for what no labelled output needs.
+        """
+        function = self.functions[name]
+        nodes = {node.name: node for node in function.node_def}
+        arguments = [argument.name for argument in function.signature.input_arg]
+        argument_labels: Labels = dict.fromkeys(arguments, 0)
+        labels: Labels = dict.fromkeys(nodes, 0)
+        of_output: Dict[str, Dict[int, int]] = defaultdict(lambda: defaultdict(int))  # of calls and loops
+        returned = [function.ret[argument.name] for argument in function.signature.output_arg]
+        pending = [(tensor, label) for tensor, label in zip(returned, outputs) if label]
+        # From the outputs to the inputs. A label only ever grows, so that the search ends.
+        while pending:
+            tensor, label = pending.pop()
+            if tensor.startswith("^"):  # an order, not a value
+                continue
+            base, *rest = tensor.split(":")
+            if base in argument_labels:
+                argument_labels[base] |= label
+                continue
+            node = nodes[base]
+            if self._inside(node):  # its outputs may be wanted for different tensors: keep them apart
+                index = int(rest[-1]) if rest else 0
+                if of_output[base][index] | label == of_output[base][index]:
+                    continue
+                of_output[base][index] |= label
+                labels[base] |= label
+                inputs, _ = self._through(node, of_output[base])
+                pending += [(source, wanted) for source, wanted in zip(node.input, inputs) if wanted]
+            elif labels[base] | label != labels[base]:
+                labels[base] |= label
+                pending += [(source, labels[base]) for source in node.input]
+        for base, node in nodes.items():
+            if self._inside(node):
+                for inner, label in self._through(node, of_output[base])[1].items():
+                    labels[inner] = labels.get(inner, 0) | label
+        return [argument_labels[argument] for argument in arguments], labels
+
+    def _inside(self, node: Any) -> bool:
+        attribute = "f" if node.op in CALLS else "body"
+        return node.op in (*CALLS, *LOOPS) and node.attr[attribute].func.name in self.functions
+
+    def _through(self, node: Any, of_output: Dict[int, int]) -> Tuple[List[int], Labels]:
+        """Label, as `labelled` does, the function that a node calls, or runs in a loop."""
+        if node.op in CALLS:
+            outputs = [of_output.get(k, 0) for k in range(len(node.attr["Tout"].list.type))]
+            return self.labelled(node.attr["f"].func.name, outputs)
+        wanted = [of_output.get(k, 0) for k in range(len(node.attr["T"].list.type))]
+        while True:  # an iteration's results are wanted for whatever the next iteration is wanted for
+            inputs, body = self.labelled(node.attr["body"].func.name, wanted)
+            any_output = functools.reduce(operator.or_, wanted, 0)
+            read, condition = self.labelled(node.attr["cond"].func.name, [any_output])
+            merged = [a | b | c for a, b, c in zip(wanted, inputs, read)]
+            if merged == wanted:
+                break
+            wanted = merged
+        parts = {"body": body, "cond": condition}.items()
+        return wanted, {
+            f"{node.name}/{part}/{name}": label for part, names in parts for name, label in names.items()
+        }
+
+
+def bodies_of(
+    graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
+) -> Tuple[Bodies, Dict[str, Charge]]:
+    """Collect the ops inside the functions that the graph's ops call.
+
+    Args:
+        graph: of a traced training step.
+        charges: of its ops, in order.
+        gradients: per trainable tensor a tensor, an IndexedSlices or None.
+
+    Returns:
+        For each calling op, in graph order, what each op inside is to be charged to: the call; or a part of
+        the call, `CALL#MEMBERS`, where not all of its outputs need the op. And the parts' charges.
+    """
+    bodies: Bodies = {}
+    parts: Dict[str, Charge] = {}
+    for op, charge, _, labels in _labelled_calls(graph, charges, gradients):
+        bodies[op.name] = {}
+        for name, members in labels.items():
+            is_part = charge.kind == BACKWARD and members and members != charge.members
+            bodies[op.name][name] = f"{op.name}#{members:x}" if is_part else op.name
+            if is_part:
+                parts[bodies[op.name][name]] = Charge(BACKWARD, members)
+    return bodies, parts
+
+
+def read_by_calls(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]) -> Dict[str, List[int]]:
+    """Return, for each backward op that calls a function and each of its inputs, the tensors whose gradients
+    need it, as bits.
+
+    `graph`, `charges` and `gradients` are as for `bodies_of`.
+    """
+    return {
+        op.name: inputs
+        for op, charge, inputs, _ in _labelled_calls(graph, charges, gradients)
+        if charge.kind == BACKWARD
+    }
+
+
+def _labelled_calls(
+    graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
+) -> Iterator[Tuple[Any, Charge, List[int], Labels]]:
+    """Return the ops that call functions, their charges, and what inputs and inner ops are wanted for."""
+    operations = graph.get_operations()
+    functions = Functions(graph.as_graph_def().library)
+    wanted: Dict[Tuple[str, int], int] = defaultdict(int)
+    for op, charge in zip(operations, charges):
+        for tensor in op.inputs if charge.kind == BACKWARD else ():
+            wanted[key_of(tensor)] |= charge.members
+    for i, gradient in enumerate(gradients):
+        for tensor in gradient_tensors(gradient):
+            wanted[key_of(tensor)] |= 1 << i
+    for op, charge in zip(operations, charges):
+        name = op.get_attr("f").name if op.type in CALLS else ""
+        if name in functions.functions:
+            yield (op, charge, *functions.labelled(name, [wanted[key_of(output)] for output in op.outputs]))

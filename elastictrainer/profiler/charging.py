@@ -1,17 +1,27 @@
 """From the trace of a full training step to the time of every tensor's work."""
 
-from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
+import re
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.profiler.attribution import BACKWARD, FORWARD, NEVER, UPDATE, Charge, attribute
-from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.flops import flops_of
-from elastictrainer.profiler.function_bodies import bodies_of, charge_calls
+from elastictrainer.profiler.attribution import (
+    BACKWARD,
+    FORWARD,
+    NEVER,
+    UPDATE,
+    Bodies,
+    Charge,
+    attribute,
+    bodies_of,
+)
+from elastictrainer.profiler.cost_groups import CostGroups, Numbers
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.xplane import Trace, charge_to, wall_shares
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat.variables import name_of
+
+_LOWERED = re.compile(r"/(body|cond)/_\d+/")  # TensorFlow takes a loop apart into ops, and numbers its body
 
 
 class _Times(NamedTuple):
@@ -133,3 +143,85 @@ def _estimated_dw(
     )
     rate = backward_ms / backward_flops if backward_flops else sum(by_charge.values()) / count.sum()
     return np.asarray(count * rate)
+
+
+def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
+    """Charge every event inside a called function to the calling op, or to a part of it; returns the trace.
+
+    The events of a step whose name is in several functions are divided evenly, in the order in which the
+    functions are called: exact where these run one after the other, with loops of the same length.
+
+    Args:
+        trace: the events.
+        known: names of the graph's own ops; events charged to these stay.
+        bodies: calling op to what the ops in its function are charged to, in graph order.
+    """
+    places = list(dict.fromkeys(place for body in bodies.values() for place in body.values()))
+    op_of = {place: len(trace.ops) + k for k, place in enumerate(places)}
+    lines = [line._replace(op=line.op.copy()) for line in trace.lines]
+    for k, owners in _callers(trace.ops, known, bodies).items():
+        events = sorted(
+            (line.start[i], number, i)
+            for number, line in enumerate(trace.lines)
+            for i in np.flatnonzero(line.op == k)
+        )
+        for step_start, step_end in trace.steps:
+            of_step = [event for event in events if step_start <= event[0] < step_end]
+            for rank, (_, number, i) in enumerate(of_step):
+                lines[number].op[i] = op_of[owners[rank * len(owners) // len(of_step)]]
+    return Trace(trace.steps, (*trace.ops, *places), lines)
+
+
+def _callers(traced: Sequence[str], known: Sequence[str], bodies: Bodies) -> Dict[int, List[str]]:
+    """Return, for each traced op inside functions, what its events may be charged to, in order of calls."""
+    lost = np.flatnonzero(charge_to(traced, known) < 0)
+    # Events of no op of the graph are inside functions; a loop's body is numbered when it is taken apart.
+    names = [_LOWERED.sub(r"/\1/", traced[k]) for k in lost]
+    matches: List[List[Tuple[int, str]]] = [[] for _ in lost]  # length of the matching name; its charge
+    for body in bodies.values():
+        inside = list(body)
+        for found, at in zip(matches, charge_to(names, inside)):
+            if at >= 0:
+                found.append((len(inside[at]), body[inside[at]]))
+    owners = {}
+    for k, found in zip(lost.tolist(), matches):
+        # A body that has the op itself is a better match than one that has the loop around it.
+        if found:
+            longest, _ = max(found)
+            owners[k] = [place for length, place in found if length == longest]
+    return owners
+
+
+def flops_of(operations: Sequence[Any]) -> Numbers:
+    """Return (ops,) float64: floating point operations of each op; 0 where there are no statistics for its
+    type.
+
+    TensorFlow counts a multiplication and an addition as two. Its statistics lack the gradients of depthwise
+    convolutions, which cost what the convolution costs and are counted here, and batch normalisation, which
+    is not.
+    """
+    from tensorflow.python.framework import ops
+    from tensorflow.python.profiler.internal import flops_registry  # noqa: F401  (registers the statistics)
+
+    counts = np.zeros(len(operations))
+    for k, op in enumerate(operations):
+        try:
+            if op.type in _LACKING:
+                counts[k] = _LACKING[op.type](op)
+            else:
+                counts[k] = ops.get_stats_for_node_def(op.graph, op.node_def, "flops").value or 0
+        except (ValueError, AssertionError, TypeError):  # a shape that is only known at run time
+            counts[k] = 0
+    return counts
+
+
+def _depthwise(filter_shape: Any, gradient_shape: Any) -> float:
+    """Count two operations for each element of the filter, at each place and channel of the output."""
+    height, width = filter_shape.as_list()[:2]
+    return 2.0 * height * width * gradient_shape.num_elements()
+
+
+_LACKING: Dict[str, Callable[[Any], float]] = {
+    "DepthwiseConv2dNativeBackpropInput": lambda op: _depthwise(op.inputs[1].shape, op.inputs[2].shape),
+    "DepthwiseConv2dNativeBackpropFilter": lambda op: _depthwise(op.outputs[0].shape, op.inputs[2].shape),
+}

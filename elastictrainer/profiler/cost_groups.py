@@ -1,15 +1,23 @@
-"""Cost groups: which tensors belong to each, as a bit matrix with an amount per row. NumPy only."""
+"""Cost groups: which tensors belong to each, as a bit matrix with an amount per row. NumPy only.
 
+And the costs of cached activations, which have such groups.
+"""
+
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple, Union
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
 
 _ROWS_AT_ONCE = 1024  # unpacked: 10 MB for 10,000 tensors
 _MOST_CELLS = 10**9  # as many groups x tensors as fit into 1 GB while a file is read
 
-Amounts = Union[Sequence[float], np.ndarray]
+Numbers = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Amounts = Union[Sequence[float], Numbers]
+Rows = List[Dict[str, Any]]  # JSON
 
 
 class CostGroups:
@@ -19,7 +27,7 @@ class CostGroups:
     10,000 nested groups; as bits they take 12.5 MB.
     """
 
-    def __init__(self, tensors: int, bits: np.ndarray, amount: Amounts):
+    def __init__(self, tensors: int, bits: NDArray[np.uint8], amount: Amounts):
         """
         Args:
             tensors: N.
@@ -56,7 +64,7 @@ class CostGroups:
     def __len__(self) -> int:
         return len(self.amount)
 
-    def rows(self, chosen: np.ndarray) -> "CostGroups":
+    def rows(self, chosen: Mask) -> "CostGroups":
         """Return the groups of `chosen` (G,) bool."""
         return CostGroups(self.tensors, self.bits[chosen], self.amount[chosen])
 
@@ -70,7 +78,7 @@ class CostGroups:
         """Return the same groups, each amount multiplied by `factor`."""
         return CostGroups(self.tensors, self.bits, self.amount * factor)
 
-    def has_members(self) -> np.ndarray:
+    def has_members(self) -> Mask:
         """Return (G,) bool: the groups that have a member."""
         return self.bits.any(axis=1)
 
@@ -79,7 +87,7 @@ class CostGroups:
         """Return the summed amount of the groups of no member: work of every step."""
         return float(self.amount[~self.has_members()].sum())
 
-    def _blocks(self) -> Iterator[Tuple[slice, np.ndarray]]:
+    def _blocks(self) -> Iterator[Tuple[slice, Mask]]:
         """Yield the rows as (rows, N) bool, `_ROWS_AT_ONCE` at a time."""
         for low in range(0, len(self), _ROWS_AT_ONCE):
             rows = slice(low, min(low + _ROWS_AT_ONCE, len(self)))
@@ -91,28 +99,28 @@ class CostGroups:
             for row, amount in zip(block, self.amount[rows]):
                 yield np.flatnonzero(row).tolist(), float(amount)
 
-    def active_groups(self, mask: np.ndarray) -> np.ndarray:
+    def active_groups(self, mask: Mask) -> Mask:
         """Return (G,) bool: the groups that have a member in `mask` (N,) bool."""
         return (self.bits & np.packbits(mask)).any(axis=1)
 
-    def active_amount(self, mask: np.ndarray) -> float:
+    def active_amount(self, mask: Mask) -> float:
         """Return the summed amount of the groups that have a member in `mask` (N,) bool."""
         return float(self.amount[self.active_groups(mask)].sum())
 
-    def members_in(self, mask: np.ndarray) -> np.ndarray:
+    def members_in(self, mask: Mask) -> NDArray[np.int64]:
         """Return (G,) int: how many members of each group are in `mask` (N,) bool."""
         counts = [block[:, mask].sum(axis=1) for _, block in self._blocks()]
         return np.concatenate([np.zeros(0, np.int64), *counts])
 
-    def groups_per_tensor(self) -> np.ndarray:
+    def groups_per_tensor(self) -> NDArray[np.int64]:
         """Return (N,) int: how many groups each tensor is in."""
         return sum((block.sum(axis=0) for _, block in self._blocks()), np.zeros(self.tensors, np.int64))
 
-    def amount_per_tensor(self) -> np.ndarray:
+    def amount_per_tensor(self) -> Numbers:
         """Return (N,): the summed amount of the groups each tensor is in."""
         return sum((self.amount[rows] @ block for rows, block in self._blocks()), np.zeros(self.tensors))
 
-    def amount_at_first_member(self, order: np.ndarray) -> np.ndarray:
+    def amount_at_first_member(self, order: NDArray[np.int64]) -> Numbers:
         """Return (N,): each group's amount at its first member in `order` (N,); none for an empty group."""
         amounts = np.zeros(self.tensors)
         for rows, block in self._blocks():
@@ -121,16 +129,16 @@ class CostGroups:
             np.add.at(amounts, order[ordered.argmax(axis=1)[inside]], self.amount[rows][inside])
         return amounts
 
-    def to_json(self, key: str = "ms") -> List[Dict[str, Any]]:
+    def to_json(self, key: str = "ms") -> Rows:
         """Return each group as {"members": [[first, last], ...], key: amount}; runs include both ends."""
-        rows: List[Dict[str, Any]] = []
+        rows: Rows = []
         for members, amount in self.sets():
             runs = np.split(np.array(members, int), np.flatnonzero(np.diff(members) > 1) + 1)
             rows.append({"members": [[int(run[0]), int(run[-1])] for run in runs if len(run)], key: amount})
         return rows
 
     @classmethod
-    def from_json(cls, tensors: int, rows: List[Dict[str, Any]], key: str = "ms") -> "CostGroups":
+    def from_json(cls, tensors: int, rows: Rows, key: str = "ms") -> "CostGroups":
         """Read the groups that `to_json` wrote. UsageError for an index out of range."""
         if len(rows) * tensors > _MOST_CELLS:
             raise UsageError(f"{len(rows)} cost groups of {tensors} tensors are too many.")
@@ -148,3 +156,80 @@ class CostGroups:
 def members_of(bits: int) -> List[int]:
     """Return the ascending indices of the set bits."""
     return [i for i in range(bits.bit_length()) if bits >> i & 1]
+
+
+@dataclass(frozen=True)
+class CacheCosts:
+    """The costs of cached activations on one device, for N tensors; times are ms of a minibatch.
+
+    "At depth i" means: tensor i is the earliest that trains, and all nearer the output may train as well.
+
+    Attributes:
+        once: forward work that can be done once while no member trains; that of no member depends on the
+            inputs alone, such as augmentation.
+        once_flops: its floating point operations.
+        cut_mb: (N,) MB that are stored of a minibatch at depth i.
+        recompute_ms: (N,) frozen work behind the cut at depth i, which a cached step does again.
+        write_ms, write_ms_per_mb: to write a minibatch to the cache.
+        read_ms, read_ms_per_mb: to read one from the cache.
+        slower: by what share the rest of a cached step is slower than the same work in a whole step; it
+            begins with cold caches.
+    """
+
+    once: CostGroups
+    once_flops: CostGroups
+    cut_mb: Numbers
+    recompute_ms: Numbers
+    write_ms: float
+    write_ms_per_mb: float
+    read_ms: float
+    read_ms_per_mb: float
+    slower: float = 0.0
+
+    @property
+    def cache_write_ms(self) -> Numbers:
+        """Return (N,) ms to write the cut's tensors of a minibatch at depth i."""
+        return self.write_ms + self.write_ms_per_mb * self.cut_mb
+
+    @property
+    def cache_read_ms(self) -> Numbers:
+        """Return (N,) ms to read them, and to compute the work behind the cut; without `slower`."""
+        return self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
+
+    def scaled(self, times: float, sizes: float) -> "CacheCosts":
+        """Return the same for minibatches of another number of examples.
+
+        Args:
+            times, sizes: by what the times of forward work are multiplied, and by what FLOPs and bytes are.
+        """
+        return replace(
+            self,
+            once=self.once.scaled(times),
+            once_flops=self.once_flops.scaled(sizes),
+            cut_mb=self.cut_mb * sizes,
+            recompute_ms=self.recompute_ms * times,
+        )
+
+    def to_json(self) -> Dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "once": self.once.to_json(),
+            "once_flops": self.once_flops.to_json("flops"),
+            "cut_mb": self.cut_mb.tolist(),
+            "recompute_ms": self.recompute_ms.tolist(),
+            **{name: getattr(self, name) for name in _NUMBERS},
+        }
+
+    @classmethod
+    def from_json(cls, tensors: int, value: Dict[str, Any]) -> "CacheCosts":
+        """Read the costs that `to_json` wrote, for so many tensors."""
+        return cls(
+            CostGroups.from_json(tensors, value["once"]),
+            CostGroups.from_json(tensors, value["once_flops"], "flops"),
+            np.array(value["cut_mb"], np.float64).reshape(tensors),
+            np.array(value["recompute_ms"], np.float64).reshape(tensors),
+            **{name: float(value[name]) for name in _NUMBERS},
+        )
+
+
+_NUMBERS = ("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb", "slower")

@@ -7,9 +7,8 @@ from typing import Any, Iterator, Optional
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.profiler.attribution import attribute
+from elastictrainer.profiler.attribution import attribute, read_by_calls
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.function_bodies import read_by_calls
 from elastictrainer.profiler.memory_groups import held_memory
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.runs import resident

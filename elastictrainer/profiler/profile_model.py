@@ -1,24 +1,22 @@
 """Profile a model: one full training step, traced and charged to its tensors."""
 
+import tempfile
 import time
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from pathlib import Path
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import RunError, UsageError
 from elastictrainer.profiler import calibration
-from elastictrainer.profiler.capture import Capture, capture
 from elastictrainer.profiler.charging import profile_from_trace
-from elastictrainer.profiler.interleaved import ratios_to_full
 from elastictrainer.profiler.memory_profile import measured_steps, step_memory, variable_bytes
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.profiler.validation import validate_profile
-from elastictrainer.profiler.xla import refuse_compiled
-from elastictrainer.runs import environment
+from elastictrainer.profiler.xplane import STEP_EVENT, Trace, read_trace
+from elastictrainer.runs import environment, resident
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.keras_compat.variables import name_of
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import preserve_variables
@@ -75,7 +73,7 @@ def profile_model(
         metadata: of model and data, for the profile.
 
     Raises:
-        UsageError: the model has no trainable tensor, the loss depends on none, or XLA hides the ops.
+        UsageError: the model has no trainable tensor, or the loss depends on none.
     """
     ends = time.perf_counter() + allowed_s
     require_trainable(model)
@@ -88,7 +86,10 @@ def profile_model(
     with measured_steps(copied=0 if undo else variable_bytes(state)) as measured:
         began = time.perf_counter()
         step.trace(*batch)
-        _require_profilable(step)
+        if all(gradient is None for gradient in step.gradients):
+            raise UsageError(
+                "the loss depends on no trainable tensor of the model: there is no gradient to profile."
+            )
         with preserve_variables([*step.state(), *state]):
             step(*batch).numpy()
             graph_s = time.perf_counter() - began
@@ -123,22 +124,50 @@ def profile_model(
             return profile
         compiled = CompiledSteps(objective, optimizer, metrics, size=3)
         masks = [calibration.cheapest(profile), calibration.earliest(profile)]
-        ratios = ratios_to_full(
+        ratios = calibration.ratios_to_full(
             compiled.get, masks, profile.connected, batch, seconds=calibrate_s, warmup=warmup_steps
         )
         profile = calibration.calibrated(profile, *ratios)
         if validate:
-            profile.validation = validate_profile(profile, compiled, batch, validate, seed)
+            profile.validation = calibration.validate_profile(profile, compiled, batch, validate, seed)
     return profile
 
 
-def _require_profilable(step: CompiledStep) -> None:
-    """Raise UsageError where XLA hides the ops of a traced step, or the loss depends on no tensor."""
-    refuse_compiled(step.graph, step.handles, [name_of(v) for v in step.variables])
-    if all(gradient is None for gradient in step.gradients):
-        raise UsageError(
-            "the loss depends on no trainable tensor of the model: there is no gradient to profile."
-        )
+class Capture(NamedTuple):
+    """The trace of some steps, and the ms of as many that ran untraced, (steps,)."""
+
+    trace: Trace
+    untraced_ms: np.ndarray
+
+
+def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Capture:
+    """Time and trace `step`.
+
+    Args:
+        step: a traced step, warm.
+        batch: inputs and labels, reused for every step.
+        steps: steps to time without a trace, then as many with.
+
+    Raises:
+        RunError: the profiler is in use already or wrote no trace.
+    """
+    untraced_ms = step_ms(step, batch, steps)
+    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+    with tempfile.TemporaryDirectory(prefix="elastictrainer-trace-") as folder:
+        try:
+            with tf.profiler.experimental.Profile(folder, options):
+                for number in range(steps):
+                    with tf.profiler.experimental.Trace(STEP_EVENT, step_num=number):
+                        float(step(*batch))
+        except tf.errors.AlreadyExistsError:
+            raise RunError("another TensorFlow profile is running in this process; stop it first.") from None
+        written = sorted(Path(folder).rglob("*.xplane.pb"))
+        if not written:
+            raise RunError("TensorFlow's profiler wrote no trace (.xplane.pb).")
+        resident.release_memory()  # of ViT's steps 0.2 GB of events, and as much again where they are read
+        trace = read_trace(written[-1])
+    resident.release_memory()
+    return Capture(trace, untraced_ms)
 
 
 def _quietest_capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float) -> Capture:

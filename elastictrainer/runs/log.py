@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sys
 from typing import Any, Iterator
 
 LOG = logging.getLogger("elastictrainer")
@@ -17,8 +18,11 @@ class Terminal(logging.Handler):
     bar: Any = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record of the log, without level or time."""
-        self.line(record.getMessage())
+        """Print a record of the log, without level or time; warnings go to stderr."""
+        if record.levelno >= logging.WARNING:
+            print(record.getMessage(), file=sys.stderr, flush=True)
+        else:
+            self.line(record.getMessage())
 
     def line(self, text: str) -> None:
         """Print a line."""
@@ -39,8 +43,10 @@ def printed(enabled: bool = True) -> Iterator[None]:
         return
     LOG.addHandler(TERMINAL)
     LOG.setLevel(logging.INFO)
+    propagates, LOG.propagate = LOG.propagate, False  # once, whatever the root logger does
     try:
         yield
     finally:
         LOG.removeHandler(TERMINAL)
         LOG.setLevel(logging.NOTSET)
+        LOG.propagate = propagates

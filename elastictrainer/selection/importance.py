@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tupl
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.runs import resident
@@ -20,6 +21,8 @@ from elastictrainer.steps.snapshot import StoredValues, preserve_variables
 from elastictrainer.steps.tensor_kinds import head_mask
 
 Batch = Tuple[Any, Any]
+Scores = NDArray[np.float64]  # (N,)
+Score = Callable[[Any, Any], Scores]  # of a minibatch
 Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
 
 OWN_METRICS = ("update", "weight-magnitude")  # they need more, or less, than a minibatch's gradients
@@ -44,7 +47,7 @@ def _gradient_sizes(gradients: List[tf.Tensor], variables: List[tf.Variable]) ->
     return tf.stack([tf.reduce_sum(tf.abs(g)) for g in gradients])
 
 
-def _weight_sizes(model: tf.keras.Model) -> np.ndarray:
+def _weight_sizes(model: tf.keras.Model) -> Scores:
     """Return (N,) sum |w|; a new head has no weights yet, and counts as the largest tensor."""
     sizes = np.array([float(tf.reduce_sum(tf.abs(v))) for v in model.trainable_variables])
     sizes[head_mask(model)] = sizes.max(initial=0.0)
@@ -90,12 +93,13 @@ class ImportanceEvaluator:
     def release(self) -> None:
         """Free the graphs; the next minibatch builds them again."""
         self._undoing_step: Optional[CompiledStep] = None  # in place of the training's full step
-        self._stored: Optional[StoredValues] = None  # the weights as they were; None: they are in memory
+        self._stored: Optional[StoredValues] = None  # the weights as they were, while scoring from a file
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
-        self._products = tf.function(self._update_products, reduce_retracing=True)
+        self._products = tf.function(self._products_in_memory, reduce_retracing=True)
+        self._products_by_file = tf.function(self._products_from_file, reduce_retracing=True)
 
-    def __call__(self, batches: Iterable[Batch], folder: Optional[Path] = None) -> np.ndarray:
+    def __call__(self, batches: Iterable[Batch], folder: Optional[Path] = None) -> Scores:
         """Score each trainable tensor.
 
         Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical
@@ -123,17 +127,11 @@ class ImportanceEvaluator:
         first = next(batches, None)
         if first is None:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
-        if folder is None or self.metric != "update":
-            preserved = self._weights_in_memory(*first)
-        else:
-            preserved = self._weights_in_file(*first, folder)
         total = np.zeros(len(variables))
-        with preserved as restore:
+        in_file = folder is not None and self.metric == "update"
+        with self._from_file(*first, folder) if in_file else self._from_memory(*first) as score:
             for x, y in itertools.chain([first], batches):
-                before = restore()  # each minibatch is scored from the same weights and slots
-                if not self._momentum:
-                    reset_slots(self.optimizer, variables)
-                total += self._score(x, y, before)
+                total += score(x, y)
         if not np.all(np.isfinite(total)):
             name = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
             raise RunError(
@@ -141,37 +139,36 @@ class ImportanceEvaluator:
             )
         return total
 
-    def _score(self, x: Any, y: Any, before: List[tf.Tensor]) -> np.ndarray:
-        """Return (N,) of a minibatch; the weights are `before`, or in a file if that is empty."""
-        if self.metric != "update":
-            return np.asarray(METRICS[self.metric](self._gradients(x, y), self._variables()), np.float64)
-        float(self._full_step()(x, y))
-        undoing = self._undoing_step is not None
-        if undoing:
-            resident.release_memory()
-        with optimised(int(undoing)):  # an optimised graph holds less
-            return self._products(x, y, before).numpy()
-
     def _variables(self) -> List[tf.Variable]:
         return list(self.objective.model.trainable_variables)
 
     @contextlib.contextmanager
-    def _weights_in_memory(self, x: Any, y: Any) -> Iterator[Callable[[], List[tf.Tensor]]]:
-        """Restore all that scoring on minibatches like (x, y) changes, when the block ends; yields a function
-        that restores weights and optimizer at once, and returns the weights.
+    def _from_memory(self, x: Any, y: Any) -> Iterator[Score]:
+        """Yield a function that scores a minibatch like (x, y), always from the state of now.
+
+        A copy of the weights, and of all that scoring changes, is in memory; it is restored at the end.
         """
         variables = self._variables()
         state = tf_variables([*variables, *variables_of(self.optimizer)])
         with preserve_variables([*self._changed_by(x, y), *state]) as restore:
-            yield lambda: restore(state)[: len(variables)]
+
+            def score(x: Any, y: Any) -> Scores:
+                weights = restore(state)[: len(variables)]
+                self._start_update()
+                if self.metric != "update":
+                    return np.asarray(METRICS[self.metric](self._gradients(x, y), variables), np.float64)
+                float(self._full_step()(x, y))
+                return np.asarray(self._products(x, y, weights))
+
+            yield score
 
     @contextlib.contextmanager
-    def _weights_in_file(self, x: Any, y: Any, folder: Path) -> Iterator[Callable[[], List[tf.Tensor]]]:
-        """Do the same with a step that undoes the slots, and weights in a file: the function returns none,
-        and `_weight_before` reads one by one.
+    def _from_file(self, x: Any, y: Any, folder: Path) -> Iterator[Score]:
+        """Yield the same for "update", with the weights in a file of `folder`, and a step that undoes the
+        slots; `_weight_before` reads one weight at a time.
         """
         variables, slots = self._variables(), variables_of(self.optimizer)
-        self._undoing_step = CompiledStep(
+        self._undoing_step = step = CompiledStep(
             self.objective, self.optimizer, variables, self._steps.metrics, undone=slots
         )
         weights = {id(v) for v in tf_variables(variables)}
@@ -182,12 +179,21 @@ class ImportanceEvaluator:
             stack.callback(stored.restore)
             restore = stack.enter_context(preserve_variables(v for v in changed if id(v) not in weights))
 
-            def restore_both() -> List[tf.Tensor]:
+            def score(x: Any, y: Any) -> Scores:
                 restore(slots)
                 stored.restore()
-                return []
+                self._start_update()
+                float(step(x, y))
+                resident.release_memory()
+                with optimised(1):  # an optimised graph holds less
+                    return np.asarray(self._products_by_file(x, y))
 
-            yield restore_both
+            yield score
+
+    def _start_update(self) -> None:
+        """Forget the momentum of earlier steps, where it is not that of all tensors."""
+        if not self._momentum:
+            reset_slots(self.optimizer, self._variables())
 
     def _full_step(self) -> CompiledStep:
         return self._undoing_step or self._steps.get(np.ones(len(self._variables()), bool))
@@ -216,9 +222,21 @@ class ImportanceEvaluator:
         graph = full.full_graph() if full is not None else None
         return graph.gradients(x, y) if graph is not None else None
 
-    def _update_products(self, x: Any, y: Any, before: List[tf.Tensor]) -> tf.Tensor:
-        """Return (N,) -<gradient at w + dw, dw_i> (paper Eq. 6): w is `before`, or in a file if that is
-        empty; the variables hold w + dw, as a training step made it.
+    def _products_in_memory(self, x: Any, y: Any, weights: List[tf.Tensor]) -> tf.Tensor:
+        return self._update_products(x, y, lambda k, variable: weights[k])
+
+    def _products_from_file(self, x: Any, y: Any) -> tf.Tensor:
+        return self._update_products(
+            x, y, lambda k, variable: tf.numpy_function(self._weight_before, [k], variable.dtype)
+        )
+
+    def _update_products(
+        self, x: Any, y: Any, weight_before: Callable[[int, tf.Variable], tf.Tensor]
+    ) -> tf.Tensor:
+        """Return (N,) -<gradient at w + dw, dw_i> (paper Eq. 6).
+
+        The variables hold w + dw, as a training step made it; `weight_before` gives w, of a variable by its
+        number.
         """
         # An update is made when its gradient is there: all of them at once would take as much as the weights.
         # Added up in double precision: the products of a large tensor's elements differ by orders of
@@ -228,8 +246,7 @@ class ImportanceEvaluator:
         for k in computed_in_order(gradients):  # TensorFlow keeps the order of calls of Python
             v, g = variables[k], gradients[k]
             with tf.control_dependencies([g]):
-                w = before[k] if before else tf.numpy_function(self._weight_before, [k], v.dtype)
-                scores[k] = -tf.reduce_sum(tf.cast(g * (v - w), tf.float64))
+                scores[k] = -tf.reduce_sum(tf.cast(g * (v - weight_before(k, v)), tf.float64))
         in_order = [scores[k] for k in range(len(variables))]
         one_by_one(gradients, in_order)
         return tf.stack(in_order)

@@ -40,12 +40,15 @@ class KerasMetrics:
 
 
 def make_variables(model: tf.keras.Model, x: Any, y: Targets) -> None:
-    """Make every variable of model and metrics, on minibatch (x, y), before the first graph is traced.
+    """Make every variable of model and metrics, for minibatches like (x, y), before the first graph.
 
-    One example of it is enough: without a graph Keras 3 holds the outputs of all layers.
+    In a graph that never runs: without one Keras 3 would hold the outputs of all layers for a whole
+    minibatch, and a part of one is not what the user's network and loss are for.
     """
-    if all(part is None or isinstance(part, tf.Tensor) for part in tf.nest.flatten((x, y))):
-        x, y = tf.nest.map_structure(lambda part: None if part is None else part[:1], (x, y))
-    outputs, _ = KerasObjective(model)(x, y, training=False)
-    KerasMetrics(model).update_state(y, outputs)
+
+    def use(x: Any, y: Targets) -> None:
+        outputs, _ = KerasObjective(model)(x, y, training=False)
+        KerasMetrics(model).update_state(y, outputs)
+
+    tf.function(use).get_concrete_function(x, y)
     model.reset_metrics()

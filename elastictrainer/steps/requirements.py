@@ -6,9 +6,15 @@ from elastictrainer.errors import UsageError
 from elastictrainer.steps.keras_compat.fitting import is_compiled, steps_per_execution
 from elastictrainer.steps.keras_compat.own_steps import updates_together
 
+_ONE_OP = "has XLA make one op of many, of which no tensor's time can be measured"
+
 
 def require_trainable(model: tf.keras.Model) -> None:
-    """Raise UsageError, saying what to change, if a built model has no trainable tensor."""
+    """Raise UsageError, saying what to change, if a built model has no trainable tensor, or XLA hides their
+    times.
+    """
+    if tf.config.optimizer.get_jit():
+        raise UsageError(f"tf.config.optimizer.set_jit {_ONE_OP}: switch it off with set_jit('').")
     if not model.trainable_variables:
         raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
 
@@ -41,7 +47,7 @@ def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
     if model.run_eagerly:
         raise UsageError("run_eagerly=True runs every op, wanted or not: leave it out.")
     if getattr(model, "jit_compile", False):
-        raise UsageError("jit_compile=True hides the ops from the profiler: compile with jit_compile=False.")
+        raise UsageError(f"jit_compile=True {_ONE_OP}: compile with jit_compile=False.")
     if steps_per_execution(model) != 1:
         raise UsageError(
             "steps_per_execution must be 1: tensors are chosen, and times measured, between two steps."

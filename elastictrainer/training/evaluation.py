@@ -1,22 +1,33 @@
-"""Loss and accuracy on held-out images, after every epoch or every few."""
+"""Loss and accuracy on held-out images after an epoch or every few; the best weights by a validation part."""
 
 import contextlib
 import functools
+import json
 import math
+import tempfile
 import time
+import zipfile
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import RunError, UsageError
 from elastictrainer.models.user_models import activation_of
+from elastictrainer.runs.log import LOG
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat.model_files import save_model
+from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import Objective, classification_loss
-from elastictrainer.steps.snapshot import digest
-from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.steps.snapshot import digest, preserve_variables
+from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.stopwatch import VALIDATION
 
 _SHARE = 0.1  # of a run by the clock, for evaluations that nobody asked for: its epochs may be short
+PARTS = {"test": "test", "val": "validation"}  # of the data, by short name
+_WEIGHTS = "model.weights.h5"  # in a Keras archive
 
 Minibatches = Iterable[Tuple[Any, ...]]  # images, labels, and perhaps whether they are old
 
@@ -97,19 +108,57 @@ def _cross_entropy(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     return classification_loss(activation_of(outputs) != "softmax")(labels, outputs)
 
 
-class Evaluating(TrainerCallback):
-    """Evaluates the model of a run after some epochs: the base of `Evaluation` and `BestWeights`.
+class Evaluated(NamedTuple):
+    """Weights of a run and how good they are.
 
     Attributes:
-        part: of the data, which it evaluates on after an epoch: "test" or "val".
+        epoch: after which, from 1; 0: with the solved head.
+        accuracy, loss, old_and_new: as of a `Score`.
+        weights: their digest; 0: not known.
+    """
+
+    epoch: int
+    accuracy: float
+    loss: float
+    weights: int = 0
+    old_and_new: Dict[str, float] = {}
+
+    def is_better_than(self, other: "Evaluated") -> bool:
+        """Return whether more of the images are right, or as many at a lower loss."""
+        return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
+
+
+class Evaluation(TrainerCallback):
+    """Evaluates a classifier after an epoch: `val_loss` (nats) and `val_accuracy` (0..1) in the epoch's logs.
+
+    The last weights are kept: test images are never used to choose weights (see `BestWeights`). A loss that
+    is not finite ends the run: RunError.
+
+    Attributes:
+        part: of the data, that it evaluates on: "test" or "val".
     """
 
     part = "test"
 
-    def __init__(self, before_each: Callable[[], None], every: Optional[int]) -> None:
-        """`before_each` and `every` are as for `Evaluation`."""
+    def __init__(
+        self,
+        test: Callable[..., Minibatches],
+        before_each: Callable[[], None] = lambda: None,
+        every: Optional[int] = None,
+        one_of: int = 1,
+    ) -> None:
+        """
+        Args:
+            test: makes the minibatches (images, integer labels) to evaluate on. Unless the model ends in a
+                softmax, its outputs are logits. Called with a number k: every k-th image.
+            before_each: called before each minibatch; what it raises ends the evaluation.
+            every: evaluate after so many epochs, and after the last one; None: after each, in a run by the
+                clock as often as a tenth of its time allows.
+            one_of: the solved head is evaluated on one of so many images.
+        """
         super().__init__()
-        self._before_each, self._every = before_each, every
+        self._minibatches, self._before_each, self._every, self._one_of = test, before_each, every, one_of
+        self._results: List[Evaluated] = []
         self._began_s = self._took_s = 0.0  # of the latest evaluation: training seconds before it, its own
 
     @functools.cached_property
@@ -121,10 +170,17 @@ class Evaluating(TrainerCallback):
         """Return the seconds that an image of the latest evaluation took; 0 before the first."""
         return self._evaluator.image_s
 
-    def _is_due(self) -> bool:
-        """Return whether the epoch that ends is to be evaluated; the last one always is."""
+    def evaluate(self, epoch: int) -> Dict[str, Any]:
+        """Evaluate where it is time to; of a solved head also say on one of how many images."""
+        if epoch and not self._is_due(epoch):
+            return {}
+        result = self._score(epoch, 1 if epoch else self._one_of)
+        about = {"val_loss": result.loss, "val_accuracy": result.accuracy}
+        return about if epoch else {**about, "one_of": self._one_of}
+
+    def _is_due(self, epoch: int) -> bool:
+        """Return whether `epoch`, which ends, is to be evaluated; the last one always is."""
         state = self.run_state
-        epoch = state.progress.epoch + 1
         stopping = getattr(state.model, "stop_training", False)  # Keras 3 sets it in `fit`
         if stopping or (not state.by_clock and epoch == state.epochs):
             return True
@@ -132,85 +188,38 @@ class Evaluating(TrainerCallback):
             return epoch % (self._every or 1) == 0
         return state.deadline is None and _SHARE * (state.watch.training() - self._began_s) > self._took_s
 
-    @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Count the time of this block as evaluation."""
-        watch = self.run_state.watch
-        with watch.lap(VALIDATION):
-            self._began_s, began = watch.training(), time.perf_counter()
-            yield
+    def _score(self, epoch: int, one_of: int = 1) -> Evaluated:
+        """Return the score of the weights on one of so many images; of all of them it is noted."""
+        state = self.run_state
+        with state.watch.lap(VALIDATION):
+            self._began_s, began = state.watch.training(), time.perf_counter()
+            minibatches = self._minibatches() if one_of == 1 else self._minibatches(one_of)
+            score = self._evaluator(minibatches, self._before_each)
+            if not math.isfinite(score.loss):
+                raise state.diverged(f"the {PARTS[self.part]} loss is {score.loss}")
+            weights = digest(state.model.variables)
+            result = Evaluated(epoch, score.accuracy, score.loss, weights, score.old_and_new)
+            if one_of == 1:
+                self._note(result)
             self._took_s = time.perf_counter() - began
+        return result
 
-    def _score(self, minibatches: Minibatches) -> Score:
-        """Return the model's score; RunError where the loss is not finite."""
-        score = self._evaluator(minibatches, self._before_each)
-        if not math.isfinite(score.loss):
-            name = {"test": "test", "val": "validation"}[self.part]
-            raise self.run_state.diverged(f"the {name} loss is {score.loss}")
-        return score
+    def _note(self, result: Evaluated) -> None:
+        """Keep the score of the weights that the model has."""
+        self._results.append(result)
 
+    def _of_last_weights(self) -> Optional[Evaluated]:
+        """Return the score of the weights as they are, evaluated now if they were not yet.
 
-class _Evaluated(NamedTuple):
-    """A score of weights: after `epoch` (from 1), of the digest `weights`."""
-
-    epoch: int
-    loss: float
-    accuracy: float
-    weights: int
-    old_and_new: Dict[str, float]
-
-
-class Evaluation(Evaluating):
-    """Evaluates a classifier after an epoch: `val_loss` and `val_accuracy` in the epoch's logs.
-
-    The last weights are kept: test images are never used to choose weights (see `BestWeights`). A test loss
-    that is not finite ends the run: RunError.
-    """
-
-    def __init__(
-        self,
-        test: Callable[..., Minibatches],
-        before_each: Callable[[], None] = lambda: None,
-        every: Optional[int] = None,
-        one_of: int = 1,
-    ) -> None:
+        A callback may have ended the run after an epoch whose turn it was not, or put other weights back.
+        Before the end of an epoch: that of the solved head; None where it is not known.
         """
-        Args:
-            test: makes the minibatches (images, integer labels) to evaluate on, or this process' part. Unless
-                the model ends in a softmax, its outputs are logits. Called with a number k: every k-th image.
-            before_each: called before each minibatch; what it raises ends the evaluation.
-            every: evaluate after so many epochs, and after the last one; None: after each, in a run by the
-                clock as often as a tenth of its time allows.
-            one_of: the solved head is evaluated on one of so many images.
-        """
-        super().__init__(before_each, every)
-        self._test, self._one_of = test, one_of
-        self._results: List[_Evaluated] = []
-
-    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Evaluate, where it is time to."""
-        if not self._is_due():
-            return
-        result = self._evaluate(self.run_state.progress.epoch + 1)
-        assert logs is not None
-        logs["val_loss"], logs["val_accuracy"] = result.loss, result.accuracy
-
-    def on_head(self, record: Dict[str, Any]) -> None:
-        """Evaluate the solved head; on a part of the images that is no result of the run."""
-        with self._evaluating():
-            score = self._score(self._test() if self._one_of == 1 else self._test(self._one_of))
-            if self._one_of == 1:
-                self._keep(0, score)
-        record.update(test_loss=score.loss, test_accuracy=score.accuracy, one_of=self._one_of)
-
-    def _evaluate(self, epoch: int) -> _Evaluated:
-        with self._evaluating():
-            return self._keep(epoch, self._score(self._test()))
-
-    def _keep(self, epoch: int, score: Score) -> _Evaluated:
+        trained = self.run_state.progress.epoch
+        if not trained:
+            return self._results[-1] if self._results else None
         weights = digest(self.run_state.model.variables)
-        self._results.append(_Evaluated(epoch, score.loss, score.accuracy, weights, score.old_and_new))
-        return self._results[-1]
+        known = [result for result in self._results if result.weights == weights]
+        return known[-1] if known else self._score(trained)
 
     def state(self) -> List[List[Any]]:
         """Return the state that a checkpoint keeps."""
@@ -218,17 +227,14 @@ class Evaluation(Evaluating):
 
     def restore(self, state: Optional[List[Any]]) -> None:
         """Continue from the state that a checkpoint kept."""
-        self._results = [_Evaluated(*result) for result in state or []]
+        self._results = [Evaluated(*result) for result in state or []]
 
     def conclude(self) -> Dict[str, Any]:
         """Return accuracy and loss of the kept weights, evaluated now if they were not yet."""
-        trained = self.run_state.progress.epoch
-        if not trained:
+        if not self.run_state.progress.epoch:
             return {}
-        # A callback may have ended the run after an epoch whose turn it was not, or put other weights back.
-        weights = digest(self.run_state.model.variables)
-        of_these = [result for result in self._results if result.weights == weights]
-        kept = of_these[-1] if of_these else self._evaluate(trained)
+        kept = self._of_last_weights()
+        assert kept is not None
         return {
             "kept_weights": "model.keras",
             "kept_epoch": kept.epoch,
@@ -237,3 +243,120 @@ class Evaluation(Evaluating):
             "loss": kept.loss,
             "accuracy_best": max(result.accuracy for result in self._results),
         }
+
+
+class BestWeights(Evaluation):
+    """Evaluates on the validation part after an epoch, keeps the best weights, and tests them at the end.
+
+    The file of the best weights says itself of which epoch they are: it is written at once or not at all, and
+    a run that was killed at any moment goes on with it.
+    """
+
+    part = "val"
+
+    def __init__(
+        self,
+        validation: Callable[[], Minibatches],
+        test: Callable[[], Minibatches],
+        run: RunFolder,
+        patience: Optional[int] = None,
+        before_each: Callable[[], None] = lambda: None,
+        every: Optional[int] = None,
+    ) -> None:
+        """
+        Args:
+            validation: makes the minibatches (images, integer labels).
+            test: the same of the test images.
+            run: its folder.
+            patience: end the run after so many epochs without better weights; None: never.
+            before_each: called before each minibatch of the validation part.
+            every: see `Evaluation`.
+        """
+        super().__init__(validation, before_each, every)
+        self._test, self._run, self._patience = test, run, patience
+        self._best: Optional[Evaluated] = None
+
+    def evaluate(self, epoch: int) -> Dict[str, Any]:
+        """Evaluate where it is time to, keep the best weights, and end the run if it gets no better."""
+        state, about = self.run_state, super().evaluate(epoch)
+        if about and epoch:
+            assert self._best is not None
+            waited = epoch - self._best.epoch
+            ended = state.model.stop_training or (not state.by_clock and epoch == state.epochs)
+            if self._patience is not None and waited >= self._patience and not ended:
+                state.progress.stopped = (
+                    f"no better validation accuracy in {waited} epoch{'s' * (waited > 1)} after epoch "
+                    f"{self._best.epoch}"
+                )
+                state.model.stop_training = True
+        return about
+
+    def _note(self, result: Evaluated) -> None:
+        super()._note(result)
+        if self._best is None or result.is_better_than(self._best):
+            self._save(result)
+
+    def restore(self, state: Optional[List[Any]]) -> None:
+        """Continue from a checkpoint; the best weights are those in the file, though an epoch may repeat."""
+        super().restore(state)
+        self._best = described_in(self._run.best_path)
+        if self._results and self._best is None:
+            LOG.info(
+                f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on"
+            )
+
+    def conclude(self) -> Dict[str, Any]:
+        """Test the best weights; the model has its last ones afterwards."""
+        last = self._of_last_weights()
+        if last is None:
+            return {}
+        if self._best is None:  # its file was lost
+            self._save(last)
+        assert self._best is not None
+        with self.run_state.watch.lap(VALIDATION), self._best_in_model():
+            score = self._evaluator(self._test())
+        return {
+            "kept_weights": self._run.best_path.name,
+            "kept_epoch": self._best.epoch,
+            "accuracy": score.accuracy,
+            **score.old_and_new,
+            "loss": score.loss,
+            "val_accuracy": self._best.accuracy,
+            "val_loss": self._best.loss,
+            "val_accuracy_last": last.accuracy,
+        }
+
+    def _save(self, about: Evaluated) -> None:
+        save_model(self.run_state.model, self._run.best_path, json.dumps(about._asdict()))
+        self._best = about
+
+    @contextlib.contextmanager
+    def _best_in_model(self) -> Iterator[None]:
+        """Put the best weights into the model in this block."""
+        model = self.run_state.model
+        optimizer = optimizers.variables_of(model.optimizer)  # the file has it, too
+        with preserve_variables([*model.variables, *optimizer, *random_states(model)]):
+            load_weights(model, self._run.best_path)
+            yield
+
+
+def described_in(path: Path) -> Optional[Evaluated]:
+    """Read the description of the weights in a file that `BestWeights` wrote; None where there is no
+    whole one.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return Evaluated(**json.loads(archive.comment))
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile):
+        return None
+
+
+def load_weights(model: tf.keras.Model, path: Path) -> None:
+    """Give `model` the weights of a Keras file of the same model; RunError where it is gone or damaged."""
+    with tempfile.TemporaryDirectory(prefix="elastictrainer-best-") as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:  # Keras 2 reads slowly from inside it
+                weights = archive.extract(_WEIGHTS, folder)
+            model.load_weights(weights)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise RunError(f"cannot read the best weights from {path}: {error}") from None

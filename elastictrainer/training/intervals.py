@@ -59,7 +59,7 @@ class Intervals:
             with state.watch.lap(stopwatch.HEAD):
                 about = first.finish()
             # `finish` solves the head on the features of the whole pass: only now are its weights final.
-            state.tell("on_head", about)
+            state.tell("on_head", {**about, **state.evaluate(0)})
             self.go_on()  # the cache holds the provisional head where the selection leaves it out
             state.follow_deadline()  # evaluating the head has shown what the evaluation at the end takes
 

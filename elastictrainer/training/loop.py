@@ -102,10 +102,13 @@ class Loop:
             return {}
         logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
         logs.update(self._validated(epoch))
-        ratio = state.ratio(state.epoch_step_ms())
-        logs["ratio"] = float("nan") if ratio is None else ratio
-        logs["selected"] = int(state.policy.mask.sum())
+        logs.update(state.evaluate(state.progress.epoch + 1))
         self._callbacks.on_epoch_end(epoch, logs)
+        # Keras' callbacks see what `Model.fit` would give them; its History has more.
+        ratio = state.ratio(state.epoch_step_ms())
+        ours = {"ratio": float("nan") if ratio is None else ratio, "selected": int(state.policy.mask.sum())}
+        for name, value in ours.items():
+            model.history.history.setdefault(name, []).append(value)
         state.progress.epoch_done(state.watch.training())
         state.tell("on_epoch_done")
         return logs

@@ -12,7 +12,6 @@ from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.profiler.scaled import time_ratio
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.runs import resident
 from elastictrainer.runs.log import LOG
@@ -75,7 +74,7 @@ class MemoryLimit:
         counts, most = range(memory.batch, 0, -1), usable(limit)
         fitting = (n for n in counts if scoring_bytes(memory, connected, n, copied) <= most)
         self.examples = next(fitting, 0)
-        self.scale = time_ratio(profile, memory.batch, self.examples, memory.batch) if self.examples else 1.0
+        self.scale = profile.time_ratio(memory.batch, self.examples, memory.batch) if self.examples else 1.0
         self.cache_bytes = int(_CACHED * max(0.0, most - self._needs.layers))
         self.step_bytes = most - around_steps(memory) - self.cache_bytes
         self.cache = dataclasses.replace(cache, memory=min(cache.kept_bytes, self.cache_bytes))

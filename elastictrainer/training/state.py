@@ -85,6 +85,13 @@ class RunState:
         for callback in self.callbacks:
             getattr(callback, event)(*about)
 
+    def evaluate(self, epoch: int) -> Dict[str, Any]:
+        """Return what the callbacks say of the weights after `epoch` epochs; 0: of the solved head."""
+        about: Dict[str, Any] = {}
+        for callback in self.callbacks:
+            about.update(callback.evaluate(epoch))
+        return about
+
     def metric_variables(self) -> List[tf.Variable]:
         """Return all variables of the model's metrics."""
         return tf_variables(v for metric in self.model.metrics for v in metric.variables)

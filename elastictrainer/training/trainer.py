@@ -19,13 +19,12 @@ from elastictrainer.selection.settings import SelectionSettings, check_tensors
 from elastictrainer.steps import requirements
 from elastictrainer.steps.keras_compat.fitting import validation_split_off
 from elastictrainer.steps.rates import RateSchedule
-from elastictrainer.training import keras_callbacks, repeatable_data
 from elastictrainer.training.between_fits import FitCarryover
-from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.checkpointing import Checkpointing
+from elastictrainer.training.callbacks import TrainerCallback, require_supported_callbacks
+from elastictrainer.training.checkpoints import Checkpointing
 from elastictrainer.training.deadline import Deadline
 from elastictrainer.training.feed import Feed, Probe
-from elastictrainer.training.fit_data import run_data
+from elastictrainer.training.fit_data import effective_cache, run_data
 from elastictrainer.training.loop import Loop
 from elastictrainer.training.prepared import TrainerRequest, prepare
 from elastictrainer.training.state import RunState
@@ -75,9 +74,9 @@ class Trainer:
             probe: from the number of an interval to the minibatches that tensors are scored on and full steps
                 timed with; None: the first ones of the data.
             activation_cache: "auto": at the start of an interval a pass over the data caches the activations
-                of frozen layers, and the steps read them, where the data is known to give the same examples in
-                every epoch. "always": you know that a tf.data.Dataset does. "off": they are computed in every
-                step, as in the paper. A CacheSettings says where and how it is stored.
+                of frozen layers, and the steps read them, where the data is known to give the same examples
+                in every epoch. "always": you know that a tf.data.Dataset does. "off": they are computed in
+                every step, as in the paper. A CacheSettings says where and how it is stored.
             head: "solve": before the first step the last layer gets the weights of a classifier solved on the
                 features of the untrained network; it must be a linear Dense layer, and the loss a
                 cross-entropy from logits. "keep": it stays as it is.
@@ -137,8 +136,7 @@ class Trainer:
             require_reachable(self.selection.rho, self.profile, self.activation_cache.mode != "off")
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Compile as `Model.compile` does, without XLA unless asked for; a compiled model need not be
-        compiled again.
+        """Compile as `Model.compile` does, but without XLA; a compiled model need not be compiled again.
 
         A profile that an earlier `fit` made is forgotten: other layers may train now, or another optimizer.
         """
@@ -162,7 +160,8 @@ class Trainer:
             Keras' History, with three additions. `history["ratio"]` has each epoch's median step time over
             that of a full step, `history["selected"]` how many tensors were in training at its end;
             `elastic` is a dict of the run's figures, as in summary.json; `selections` lists what `et-train`
-            writes to selections.jsonl. docs/run-folder.md has every key of both.
+            writes to selections.jsonl. docs/run-folder.md has every key of both. Both are empty where
+            `initial_epoch` has reached `epochs`: then nothing is trained, as by `Model.fit`.
 
         Raises:
             UsageError: a model or an argument that leaves no room for this, each with what to change.
@@ -174,19 +173,18 @@ class Trainer:
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
         savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
-        keras_callbacks.require_supported(callbacks, self.model.optimizer, bool(savers), self.rates)
-        epochs = given.setdefault("epochs", 1)
-        if epochs < 1:
-            raise UsageError(f"epochs must be at least 1, not {epochs}.")
+        require_supported_callbacks(callbacks, self.model.optimizer, bool(savers), self.rates)
+        epochs, first_epoch = given.setdefault("epochs", 1), given.get("initial_epoch", 0)
+        if epochs <= first_epoch:  # a training that is over is started again
+            return _trained_no_epoch(self.model, callbacks)
         if any(saver.resume for saver in savers) and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         given = validation_split_off(given)
-        cache, reason = repeatable_data.effective_cache(self.activation_cache, given)
+        cache, reason = effective_cache(self.activation_cache, given)
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
         rho = self.selection.rho if selects and (self.deadline is None or cache.mode == "off") else None
-        first_epoch = given.get("initial_epoch", 0)
         reads_more = cache.mode != "off" or self.head == "solve"
-        data = run_data(self.model, given, reads_more and not repeatable_data.is_read_once(given["x"]))
+        data = run_data(self.model, given, reads_more)
         state = RunState(
             self.model,
             self.scheme_name,
@@ -264,6 +262,17 @@ class Trainer:
         """
         if self._carried.graphs is not None:
             self._carried.graphs.steps.size = count
+
+
+def _trained_no_epoch(model: tf.keras.Model, callbacks: List[Any]) -> tf.keras.callbacks.History:
+    """Tell Keras' callbacks that training has begun and ended, as `Model.fit` does; ours see no run."""
+    others = [callback for callback in callbacks if not isinstance(callback, TrainerCallback)]
+    told = tf.keras.callbacks.CallbackList(others, add_history=True, model=model)
+    told.on_train_begin()
+    told.on_train_end()
+    history = model.history
+    history.elastic, history.selections = {}, []
+    return history
 
 
 def _as_list(callbacks: Any) -> List[Any]:

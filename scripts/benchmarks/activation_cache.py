@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 
 import bench
-from elastictrainer.profiler.validation import random_masks
+from elastictrainer.profiler.calibration import random_masks
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, PLAIN
 

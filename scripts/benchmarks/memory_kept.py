@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 import bench
-from elastictrainer.experiment.quantities import parse_bytes
+from elastictrainer.experiment.settings import parse_bytes
 from elastictrainer.runs import environment
 from elastictrainer.runs.files import write_csv, write_json
 from elastictrainer.runs.run_folder import RunFolder

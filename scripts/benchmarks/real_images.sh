@@ -41,8 +41,7 @@ for seed in "${seeds[@]}"; do
     [ ${#rhos[@]} -eq 0 ] || train "seed$seed/elastic-${rhos[0]}-without" --seed "$seed" --rho "${rhos[0]}" --epochs "$epochs" --activation-cache off
     train "seed$seed/traditional-tl" --seed "$seed" --scheme traditional-tl --epochs "$epochs"
 done
-et-plot tradeoff "${runs[@]}" --output "$output/tradeoff.png" --csv "$output/tradeoff.csv"
 et-plot curves "${runs[@]}" --output "$output/curves.png"
 et-plot table "${runs[@]}" --output "$output/results.json"
 python "$(dirname "${BASH_SOURCE[0]}")/summarise_runs.py" "${runs[@]}" --csv "${CSV:-$output/runs.csv}"
-python "$(dirname "${BASH_SOURCE[0]}")/../figure_data.py" table2 "${runs[@]}" --output "$output/table2.json"
+python "$(dirname "${BASH_SOURCE[0]}")/../figure_numbers.py" table2 "${runs[@]}" --output "$output/table2.json"

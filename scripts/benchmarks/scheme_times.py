@@ -11,7 +11,7 @@ import itertools
 
 import bench
 from elastictrainer import select
-from elastictrainer.profiler.interleaved import ratios_to_full
+from elastictrainer.profiler.calibration import ratios_to_full
 
 SCHEMES = ("traditional-tl", "bn-bias")
 
@@ -56,8 +56,7 @@ def measure(made: bench.Bench, rhos: list, batches: int, seconds: float) -> list
 
 def draw(rows: list, path: str) -> None:
     """Time and FLOPs of a step over those of a full step, a group of bars for each model."""
-    from elastictrainer.plotting.drawing import Drawing, pyplot, save
-    from elastictrainer.plotting.styles import of_scheme
+    from elastictrainer.plotting.drawing import Drawing, of_scheme, pyplot, save
 
     models = list(dict.fromkeys(row["model"] for row in rows))
     names = list(dict.fromkeys(row["scheme"] for row in rows))

@@ -23,9 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elastictrainer.plotting.drawing import Drawing, pyplot, save
-from elastictrainer.plotting.replicates import spread
-from elastictrainer.plotting.styles import of_scheme
+from elastictrainer.plotting.drawing import Drawing, of_scheme, pyplot, save
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -44,6 +42,11 @@ _COLUMNS = {
     "head share": ("head_share", 1),
     "overhead": ("overhead", 1),
 }
+
+
+def spread(values):
+    """The sample standard deviation; None for a single value."""
+    return np.std(values, ddof=1) if len(values) > 1 else None
 
 
 def row_of(folder):

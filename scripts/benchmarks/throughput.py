@@ -18,9 +18,9 @@ from elastictrainer import Trainer
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.objective import classification_loss
-from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.metering import EnergyMetering
-from elastictrainer.training.run_record import RunRecord
+from elastictrainer.training.checkpoints import Checkpointing
+from elastictrainer.training.energy import EnergyMetering
+from elastictrainer.training.record import RunRecord
 
 
 def measure(made: bench.Bench, steps: int, rounds: int) -> dict:

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from elastictrainer.experiment.quantities import parse_seconds
+from elastictrainer.experiment.settings import parse_seconds
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 

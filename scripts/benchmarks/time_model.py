@@ -82,7 +82,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     from bench import stolen_seconds, undisturbed
     from elastictrainer import profile_model
     from elastictrainer.experiment.assembly import configure
-    from elastictrainer.profiler.interleaved import ratios_to_full
+    from elastictrainer.profiler.calibration import ratios_to_full
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import CompiledSteps
     from elastictrainer.steps.objective import Objective

@@ -24,7 +24,6 @@ def here(tmp_path, monkeypatch):
     "arguments, columns",
     [
         ("curves full elastic --x epochs --y loss", {"label", "epochs", "loss"}),
-        ("bars full elastic --y time", {"label", "runs", "time"}),
         ("selection elastic", {"epoch", "tensor", "selected"}),
         ("timings p.json", {"tensor", "t_dw_ms", "t_dy_ms", "t_forward_ms"}),
     ],
@@ -39,7 +38,7 @@ def test_a_picture_and_its_data_are_written(here, capsys, arguments, columns):
 
 
 def test_the_output_option_names_file_and_format(here):
-    assert plot.main(["bars", "full", "--output", "b.svg"]) == 0
+    assert plot.main(["curves", "full", "--output", "b.svg"]) == 0
     assert "<svg" in (here / "b.svg").read_text()
 
 
@@ -58,14 +57,14 @@ def test_the_report_is_written(here, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("bars full --x time", "--x goes with curves"),
-        ("selection elastic --y loss", "--y goes with curves and bars"),
+        ("selection elastic --x time", "--x goes with curves"),
+        ("selection elastic --y loss", "--y goes with curves"),
         ("table full --csv t.csv", "--csv goes with pictures"),
         ("selection full elastic", "PATH, not 2"),
         ("selection full", "no selection"),
         ("curves nowhere", "nowhere is no run"),
         ("timings full", "cannot read the profile"),
-        ("bars full --output b.doc", "valid endings: .png .pdf .svg"),
+        ("curves full --output b.doc", "valid endings: .png .pdf .svg"),
     ],
 )
 def test_what_cannot_be_drawn_is_status_2_and_writes_nothing(here, capsys, arguments, message):

@@ -53,8 +53,14 @@ def test_a_run_is_exported_with_its_model_card(tf, run, model):
         and "auk, bee-eater, crane" in card
         and "model.tflite, deployed.keras" in card
     )
-    assert "80.0 % with these weights" in card
+    assert "80.0 % with these weights" in card and "scheme `elastic`, rho 0.5, 3 epochs" in card
     assert f"| Preprocessing | {describe_preprocessing((16, 16))} |" in card
+
+
+def test_the_model_card_of_a_run_within_a_time_names_no_rho(run, tmp_path):
+    run.write_config({**run.config(), "time": "10m"})
+    export_run(run, [], tmp_path / "out")
+    assert "scheme `elastic`, within 10m, 3 epochs" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_a_run_without_class_names_has_numbers_instead(tf, run, tmp_path):

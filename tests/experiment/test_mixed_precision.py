@@ -8,9 +8,9 @@ import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.experiment import assembly, profiling
+from elastictrainer.experiment.checks import inherit
 from elastictrainer.experiment.exporting import export_run
 from elastictrainer.experiment.run import train
-from elastictrainer.experiment.run_settings import inherit_settings
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor
 from elastictrainer.runs.run_folder import RunFolder
@@ -108,6 +108,6 @@ def test_a_continued_run_has_the_precision_of_the_earlier_one(tf, settings, tmp_
     settings = dataclasses.replace(settings, epochs=1, scheme="full")
     train(settings, run, resume=False)
     later = TrainSettings(dataset=settings.dataset, init_from=str(run.path))
-    assert inherit_settings(later, ["--rho"]).mixed_precision
+    assert inherit(later, ["--rho"]).mixed_precision
     with pytest.raises(UsageError, match="leave out --mixed-precision"):
-        inherit_settings(later, ["--mixed-precision"])
+        inherit(later, ["--mixed-precision"])

@@ -11,8 +11,7 @@ from builders import invented_profile, small_network
 from elastictrainer import UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.experiment import profiling
-from elastictrainer.experiment.quantities import parse_bytes
-from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.experiment.settings import TrainSettings, parse_bytes
 from elastictrainer.runs import resident
 from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers

@@ -100,10 +100,10 @@ def train_classifier(
     from elastictrainer import Trainer
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.objective import classification_loss
-    from elastictrainer.training.checkpointing import Checkpointing
+    from elastictrainer.training.checkpoints import Checkpointing
+    from elastictrainer.training.energy import EnergyMetering
     from elastictrainer.training.evaluation import Evaluation
-    from elastictrainer.training.metering import EnergyMetering
-    from elastictrainer.training.run_record import RunRecord
+    from elastictrainer.training.record import RunRecord
 
     trainer = Trainer(model, probe=data.probe, **options)
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")

@@ -12,7 +12,7 @@ def with_reuse(profile, random=None, once=1.0):
         random: NumPy's generator, of the sizes and of what is computed again; None: one MB, nothing.
         once: share of the forward work that can be done once.
     """
-    from elastictrainer.profiler.cache_costs import CacheCosts
+    from elastictrainer.profiler.cost_groups import CacheCosts
 
     n = len(profile)
     costs = CacheCosts(

@@ -1,3 +1,5 @@
+"""Which tensors each op is for, in graphs made by hand and in real steps."""
+
 from collections import Counter
 from types import SimpleNamespace
 
@@ -5,7 +7,15 @@ import numpy as np
 import pytest
 
 from builders import image_batch, small_network, tensor_names, traced_step
-from elastictrainer.profiler.attribution import BACKWARD, FORWARD, UPDATE, attribute
+from elastictrainer.profiler.attribution import (
+    BACKWARD,
+    FORWARD,
+    UPDATE,
+    Charge,
+    Functions,
+    attribute,
+    bodies_of,
+)
 from elastictrainer.profiler.cost_groups import members_of
 
 
@@ -205,3 +215,66 @@ def test_every_update_is_charged_to_its_tensor_and_to_no_other(tf, make):
     for i in range(n):
         assert any(c.members == 1 << i for c in writing), tensor_names(model)[i]
     assert {len(members_of(c.members)) for c in writing} <= {1, n}  # n: what all updates share
+
+
+def labelled(tf, function, arguments, outputs):
+    """Return the labels of the inputs of `function`, called from another function; and its ops by type."""
+    inner = tf.function(function)
+    graph = tf.function(lambda *a: inner(*a)).get_concrete_function(*arguments).graph
+    (call,) = [op for op in graph.get_operations() if "PartitionedCall" in op.type]
+    return Functions(graph.as_graph_def().library).labelled(call.get_attr("f").name, outputs)
+
+
+def test_labelled_labels_the_inputs_of_a_function(tf):
+    def function(a, b, c):
+        return a * b, tf.exp(c)
+
+    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 2])
+    assert inputs == [1, 1, 2] and ops["mul"] == 1 and ops["Exp"] == 2
+    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 0])
+    assert inputs == [1, 1, 0] and ops["Exp"] == 0
+
+
+def test_labelled_goes_round_a_loop(tf):
+    def function(x, y, z):
+        def body(i, x, y, z):
+            return i + 1, tf.exp(x), y + tf.sin(x), tf.tanh(z)
+
+        return tf.while_loop(lambda i, *_: i < 3, body, (0, x, y, z))[1:]
+
+    # y needs x of every earlier iteration.
+    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 2, 4])
+    assert inputs == [1 | 2, 2, 4]
+    inside = {name.split("/")[-1]: label for name, label in ops.items() if "/body/" in name}
+    assert inside["Exp"] == inside["Sin"] | 1 == 3 and inside["Sin"] == 2 and inside["Tanh"] == 4
+
+
+def test_only_the_part_of_a_call_that_a_tensor_needs_is_charged_to_it(tf):
+    class Twice(tf.keras.layers.Layer):
+        def build(self, shape):
+            self.one = self.add_weight(name="one", shape=(4, 4))
+            self.two = self.add_weight(name="two", shape=(4, 4))
+
+        @tf.function
+        def inner(self, x):
+            return tf.tanh(tf.tanh(x @ self.one) @ self.two)
+
+        def call(self, x):
+            return self.inner(x)
+
+    from elastictrainer.steps import optimizers
+    from elastictrainer.steps.compiled_step import CompiledStep
+    from elastictrainer.steps.objective import Objective, classification_loss
+
+    model = tf.keras.Sequential([Twice(), tf.keras.layers.Dense(2)])
+    batch = tf.random.normal((3, 4)), tf.constant([0, 1, 1])
+    model(batch[0])
+    optimizer = optimizers.make("sgd")
+    optimizers.build(optimizer, model.trainable_variables)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
+    step.trace(*batch)
+    names, charges = attribute(step.graph.get_operations(), step.loss, step.gradients, step.handles)
+    bodies, parts = bodies_of(step.graph, charges, step.gradients)
+    members = {parts[place].members for body in bodies.values() for place in body.values() if place in parts}
+    assert {0b001, 0b010} <= members  # the last matrix products of each tensor's own gradient
+    assert all(parts[place] == Charge(BACKWARD, parts[place].members) for place in parts)

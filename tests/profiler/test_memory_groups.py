@@ -5,9 +5,8 @@ import pytest
 
 pytest.importorskip("tensorflow")
 from builders import traced_step
-from elastictrainer.profiler.attribution import attribute
+from elastictrainer.profiler.attribution import attribute, read_by_calls
 from elastictrainer.profiler.cost_groups import members_of
-from elastictrainer.profiler.function_bodies import read_by_calls
 from elastictrainer.profiler.memory_groups import held_memory
 from elastictrainer.profiler.memory_profile import Measured, step_memory
 

@@ -1,4 +1,7 @@
+"""The time model, and its file. No TensorFlow."""
+
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -7,6 +10,7 @@ from builders import random_profile
 from cache_builders import with_reuse
 from elastictrainer import Profile, UsageError, select
 from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.step_memory import StepMemory
 
 
 def chain(t_dw=(1.0, 2.0, 4.0), t_dy=(0.5, 0.25, 0.125), forward_ms=3.0):
@@ -95,7 +99,7 @@ def test_core_and_plots_import_no_tensorflow():
 
     code = (
         "import sys; from elastictrainer import Profile, select; "
-        "import elastictrainer.plotting.report, elastictrainer.profiler.storage, "
+        "import elastictrainer.plotting.report, "
         "elastictrainer.profiler.attribution, elastictrainer.profiler.xplane, "
         "elastictrainer.selection.budget; "
         "sys.exit('tensorflow' in sys.modules)"
@@ -177,3 +181,102 @@ class TestFrozenWorkDoneOnce:
         profile = with_reuse(random_profile(random), random)
         assert profile.with_cache.rho_min < profile.rho_min
         assert profile.with_cache.full_ms == profile.full_ms
+
+
+def test_saved_profile_loads_the_same(tmp_path):
+    profile = random_profile(np.random.default_rng(3), frozen_saving=0.2)
+    profile.save(tmp_path / "p.json")
+    loaded = Profile.load(tmp_path / "p.json")
+    assert (
+        loaded.names == profile.names
+        and loaded.shapes == profile.shapes
+        and loaded.metadata == profile.metadata
+    )
+    assert loaded.validation == profile.validation
+    for key in ("dw", "dy", "forward"):
+        assert list(getattr(loaded, key).sets()) == list(getattr(profile, key).sets())
+    for mask in np.eye(9, dtype=bool):
+        assert loaded.step_time(mask) == profile.step_time(mask)
+    tensors = json.loads((tmp_path / "p.json").read_text())["tensors"]
+    np.testing.assert_array_equal([t["t_dy"] for t in tensors], profile.t_dy)
+
+
+def _without(key):
+    def change(profile):
+        del profile[key]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _without("tensors"),
+        _without("groups"),
+        lambda p: p.update(version=99),
+        lambda p: p.update(format="something"),
+        lambda p: p["tensors"].clear(),
+        lambda p: p["tensors"][0].update(t_update=-1.0),
+        lambda p: p["groups"]["dy"][0].update(members=[[0, 99]]),
+        lambda p: p["groups"]["dy"][0].update(ms=-5.0),
+        lambda p: p["groups"]["dy"][0].update(ms="fast"),
+    ],
+)
+def test_damaged_profile_is_refused_by_name(tmp_path, damage):
+    path = tmp_path / "p.json"
+    random_profile(np.random.default_rng(4)).save(path)
+    profile = json.loads(path.read_text())
+    damage(profile)
+    path.write_text(json.dumps(profile))
+    with pytest.raises(UsageError, match="p.json"):
+        Profile.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"null"])
+def test_file_that_is_no_profile_is_refused_by_name(tmp_path, content):
+    (tmp_path / "p.json").write_bytes(content)
+    with pytest.raises(UsageError, match="p.json"):
+        Profile.load(tmp_path / "p.json")
+
+
+def test_missing_profile_says_how_to_make_one(tmp_path):
+    with pytest.raises(UsageError, match="et-profile"):
+        Profile.load(tmp_path / "none.json")
+
+
+@pytest.fixture
+def with_memory():
+    random = np.random.default_rng(0)
+    made = with_reuse(random_profile(random, n=5), random, 0.9)
+    groups = CostGroups.singletons(np.ones(5))
+    return dataclasses.replace(made, memory=StepMemory(groups, groups, 1.0, 0.5, 9.0, 1))
+
+
+def test_times_grow_by_what_an_example_was_measured_to_take(with_memory):
+    profile = with_memory
+    profile.metadata["example_ms"] = 0.25 * profile.full_ms
+    scaled = profile.for_batch(1, 4)
+    mask = np.array([True, False, True, False, False])
+    assert scaled.full_ms == pytest.approx(1.75 * profile.full_ms)
+    assert scaled.step_time(mask) == pytest.approx(1.75 * profile.step_time(mask))
+    assert scaled.validation_errors == pytest.approx(profile.validation_errors)
+    # A later run has the scaled profile, of four examples.
+    assert scaled.time_ratio(4, 1, 4) == pytest.approx(1.75)
+    assert scaled.time_ratio(4, 2, 4) == pytest.approx(1.75 / 1.25)
+
+
+def test_all_but_the_updates_is_proportional_to_the_examples_where_nothing_was_measured(with_memory):
+    profile = with_memory
+    update = float(profile.t_update.sum())
+    assert 0 < update < profile.full_ms
+    expected = update + 4 * (profile.full_ms - update)
+    assert profile.for_batch(1, 4).full_ms == pytest.approx(expected)
+
+
+def test_bytes_are_proportional_to_the_examples(with_memory):
+    profile = with_memory
+    scaled = profile.for_batch(1, 4)
+    assert scaled.cache.cut_mb == pytest.approx(4 * profile.cache.cut_mb)
+    assert scaled.memory.batch == 4
+    assert scaled.memory.step_bytes(np.array([True, False, True, False, False])) == 1 + 2 + 8
+    assert scaled.metadata["measured_examples"] == 1

@@ -5,7 +5,7 @@ import pytest
 
 from builders import ArrayData, quick_profile, small_network, tensor_names
 from elastictrainer import UsageError
-from elastictrainer.profiler.validation import random_masks
+from elastictrainer.profiler.calibration import random_masks
 
 
 def test_profile_of_a_small_network(tf):

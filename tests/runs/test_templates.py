@@ -11,8 +11,7 @@ def test_html_templates_escape_their_values():
         "report.html.j2",
         about="x > y",
         rows=[{"run": "<elastic>", "scheme": "<full>"}],
-        tradeoff="data:,",
-        figures={},
+        curves="data:,",
         runs=[],
     )
     assert "x &gt; y" in page

@@ -84,18 +84,24 @@ def test_metrics_are_those_of_the_model_and_are_empty_after_build(tf):
     assert results["kind_accuracy"] == pytest.approx(right) and "loss" in results
 
 
-def test_variables_are_made_on_one_example(tf):
-    """Without a graph Keras 3 holds the outputs of all layers, of a minibatch hundreds of megabytes."""
-    seen = []
+def test_variables_are_made_for_a_whole_minibatch_and_nothing_is_computed(tf):
+    """A loss between examples, and a network with a fixed batch, hold for a whole minibatch alone. Without a
+    graph Keras 3 holds the outputs of all layers, of a minibatch hundreds of megabytes.
+    """
+    ran = []
 
-    class Noting(tf.keras.layers.Layer):
-        def call(self, inputs):
-            seen.append(inputs.shape[0])
-            return inputs
+    class Reshaped(tf.keras.layers.Layer):
+        def call(self, x):
+            tf.py_function(lambda: ran.append(1), [], [])
+            return tf.reshape(x, (8, 4))
 
-    inputs = tf.keras.Input((4,))
-    model = tf.keras.Model(inputs, tf.keras.layers.Dense(2)(Noting()(inputs)))
-    model.compile("sgd", "mse", metrics=["mae"])
-    seen.clear()
-    make_variables(model, tf.ones((8, 4)), (tf.ones((8, 2)), None))
-    assert seen == [1]
+    def between_pairs(labels, outputs):
+        some, others = tf.split(outputs, 2)
+        return tf.reduce_mean(tf.square(some - others))
+
+    model = tf.keras.Sequential([Reshaped(), tf.keras.layers.Dense(2)])
+    model.compile("sgd", between_pairs, metrics=[tf.keras.metrics.MeanSquaredError(name="error")])
+    x, y = minibatch(tf)
+    make_variables(model, x, (tf.zeros((8, 2)), None))
+    assert len(model.trainable_variables) == 2 and not ran
+    assert float(model.get_metrics_result()["error"]) == 0

@@ -6,7 +6,7 @@ from builders import small_network
 from elastictrainer import UsageError
 from elastictrainer.steps.keras_compat.version import KERAS_3
 from elastictrainer.steps.keras_objective import KerasObjective
-from elastictrainer.steps.requirements import require_supported
+from elastictrainer.steps.requirements import require_supported, require_trainable
 
 
 def test_a_compiled_model_is_accepted(tf):
@@ -35,6 +35,16 @@ def test_a_way_of_training_that_excludes_selection_is_refused(tf, options, messa
         model.compile(optimizer="sgd", loss="mse", **options)
     with pytest.raises(UsageError, match=message):
         require_supported(model)
+
+
+def test_auto_clustering_is_refused(tf):
+    tf.config.optimizer.set_jit("autoclustering")
+    try:
+        with pytest.raises(UsageError, match="set_jit"):
+            require_trainable(small_network(tf))
+    finally:
+        tf.config.optimizer.set_jit("")
+    require_trainable(small_network(tf))
 
 
 def test_a_model_with_its_own_train_step_is_refused(tf):

@@ -58,7 +58,7 @@ def test_a_foreign_run_that_names_no_code_needs_no_trust(run, capsys):
     assert "is finished" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("what", ["curves", "tradeoff", "table", "report"])
+@pytest.mark.parametrize("what", ["curves", "table", "report"])
 def test_plots_of_results_never_run_what_a_config_names(run, tmp_path, what):
     name(run, scheme="mischief:scheme", rho=0.5)
     output = {"report": "report.html", "table": "table.json"}.get(what, "figure.png")

@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 from elastictrainer import Profile, RunError, UsageError, select
 from elastictrainer.experiment.options import load, parse
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.plotting import table
-from elastictrainer.plotting.replicates import replicates
-from elastictrainer.profiler.storage import to_json
+from elastictrainer.plotting import report
 from elastictrainer.runs.run_folder import RunFolder
 from log_lines import listen
 from run_builders import make_run
@@ -102,7 +100,7 @@ def mutated(draw, content):
     return bytes(data)
 
 
-PROFILE = json.dumps(to_json(Profile.from_chain(["a", "b", "c"], 2.0, [1.0, 2.0, 3.0], [0.5, 0.25, 0.125])))
+PROFILE = json.dumps(Profile.from_chain(["a", "b", "c"], 2.0, [1.0, 2.0, 3.0], [0.5, 0.25, 0.125]).to_json())
 
 
 @given(mutated(PROFILE.encode()))
@@ -175,7 +173,7 @@ names = st.sampled_from(
         "batch_size",
         "batch-size",
         "scheme",
-        "train_type",
+        "image-size",
         "model",
         "data_dir",
         "overwrite",
@@ -274,8 +272,7 @@ def test_run_folder(tmp_path, name, data):
     sound = (run.path / name).with_suffix(".sound").read_bytes()
     (run.path / name).write_bytes(data.draw(mutated(sound)))
     try:
-        table.rows([run])
-        replicates([run])
+        report.table_rows([run])
         run.environment().get("class_names")
         assert all(np.isfinite(line["epoch"]) for line in run.metrics())
     except UsageError as error:
@@ -286,7 +283,7 @@ def test_run_folder(tmp_path, name, data):
 
 def test_checkpoint_bytes(tf, tmp_path):
     """Every damage is passed over with a word, or leaves the values that were saved."""
-    from elastictrainer.training.checkpoint_files import CheckpointFiles
+    from elastictrainer.training.checkpoints import CheckpointFiles
 
     variable = tf.Variable(np.arange(64, dtype="float32"))
     checkpoints = CheckpointFiles(tmp_path, values=[variable])

@@ -14,11 +14,11 @@ from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.steps.objective import classification_loss
-from elastictrainer.training import best_weights
-from elastictrainer.training.best_weights import BestWeights, Validated
-from elastictrainer.training.callback import TrainerCallback
-from elastictrainer.training.checkpointing import Checkpointing
-from elastictrainer.training.run_record import RunRecord
+from elastictrainer.training.callbacks import TrainerCallback
+from elastictrainer.training.checkpoints import Checkpointing
+from elastictrainer.training.deadline import Deadline
+from elastictrainer.training.evaluation import BestWeights, Evaluated, described_in, load_weights
+from elastictrainer.training.record import RunRecord
 from log_lines import listen
 
 IMAGES = np.random.default_rng(1).normal(size=(10, 8, 8, 3)).astype(np.float32)
@@ -56,9 +56,9 @@ class Run:
         self.tested += 1
         yield self.tf.constant(IMAGES), self.tf.constant(np.arange(10) % 3)
 
-    def fit(self, patience=None, resume=False, quiet=True, callbacks=(), every=1):
+    def fit(self, patience=None, resume=False, quiet=True, callbacks=(), every=1, deadline=None):
         record, saver = RunRecord(self.folder, quiet), Checkpointing(self.folder, resume=resume)
-        trainer = Trainer(self.model, scheme="full")
+        trainer = Trainer(self.model, scheme="full", deadline=deadline)
         trainer.compile("adam", classification_loss(), metrics=["accuracy"])
         self.best = BestWeights(self.validation, self.test, self.folder, patience, every=every)
         return trainer.fit(
@@ -90,9 +90,9 @@ def accuracy_of(model):
     ids=["more are right", "as many at a lower loss"],
 )
 def test_what_is_better(better, worse):
-    assert Validated(*better).is_better_than(Validated(*worse))
-    assert not Validated(*worse).is_better_than(Validated(*better))
-    assert not Validated(*better).is_better_than(Validated(*better)), "the earlier one stays"
+    assert Evaluated(*better).is_better_than(Evaluated(*worse))
+    assert not Evaluated(*worse).is_better_than(Evaluated(*better))
+    assert not Evaluated(*better).is_better_than(Evaluated(*better)), "the earlier one stays"
 
 
 def test_the_best_weights_are_kept_beside_the_last_and_tested_once(tf, tmp_path):
@@ -184,6 +184,20 @@ def test_a_run_that_has_ended_early_and_was_killed_then_is_not_trained_further(t
     assert again.folder.model_path.exists() and results["kept_epoch"] == 2
 
 
+def test_a_run_that_has_ended_early_and_is_given_more_time_ends_once_more(tf, tmp_path, capsys):
+    def never():
+        return 0.0
+
+    first = Run(tf, tmp_path / "run").fit(patience=1, deadline=Deadline(9.0, age_s=never))
+    assert first.elastic["epochs"] == 3
+    capsys.readouterr()
+    again = Run(tf, tmp_path / "run", (0.5, 0.9, 0.7, 1.0, 0.8))
+    longer = Deadline(9.0, more_s=9.0, age_s=never)
+    results = again.fit(patience=1, resume=True, quiet=False, deadline=longer).elastic
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ended")]
+    assert said == [f"ended after epoch 5: {results['stopped']}"] and results["kept_epoch"] == 4
+
+
 def test_weights_that_were_written_in_an_epoch_that_is_repeated_stay_the_best(tf, tmp_path):
     """Killed after the second epoch's best weights were written, before its checkpoint was."""
 
@@ -195,7 +209,7 @@ def test_weights_that_were_written_in_an_epoch_that_is_repeated_stay_the_best(tf
     first = Run(tf, tmp_path / "run")
     with pytest.raises(MemoryError):
         first.fit(callbacks=[KilledThere()])
-    assert best_weights.read(first.folder.best_path).epoch == 2
+    assert described_in(first.folder.best_path).epoch == 2
     # On another day the same epoch may come out otherwise.
     again = Run(tf, tmp_path / "run", (0.5, 0.8, 0.7, 0.6, 0.8))
     results = again.fit(resume=True).elastic
@@ -231,14 +245,14 @@ def test_a_loss_that_is_not_finite_ends_the_run(tf, tmp_path):
 
 def test_the_file_says_what_it_is(tf, tmp_path):
     run = RunFolder.create(tmp_path / "run")
-    about = Validated(3, 0.75, 0.5)
-    save_model(small_network(tf), run.best_path, json.dumps(vars(about)))
-    assert best_weights.read(run.best_path) == about
+    about = Evaluated(3, 0.75, 0.5)
+    save_model(small_network(tf), run.best_path, json.dumps(about._asdict()))
+    assert described_in(run.best_path) == about
     with zipfile.ZipFile(run.best_path) as archive:
         assert archive.testzip() is None
     save_model(small_network(tf), run.model_path)
-    assert best_weights.read(run.model_path) is None is best_weights.read(tmp_path / "nowhere")
+    assert described_in(run.model_path) is None is described_in(tmp_path / "nowhere")
     run.best_path.write_bytes(run.best_path.read_bytes()[:-1000])
-    assert best_weights.read(run.best_path) is None
+    assert described_in(run.best_path) is None
     with pytest.raises(RunError, match="best weights from "):
-        best_weights.load_weights(small_network(tf), run.best_path)
+        load_weights(small_network(tf), run.best_path)

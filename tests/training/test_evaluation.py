@@ -87,7 +87,7 @@ def train(evaluation, epochs):
     (kernel,) = evaluation.run_state.model.variables
     for number, logs in enumerate(every_log):
         kernel.assign(kernel * 1.001)
-        evaluation.on_epoch_end(number, logs)
+        logs.update(evaluation.evaluate(number + 1))
         evaluation.run_state.progress.epoch_done(0.0)
     return every_log
 
@@ -147,16 +147,16 @@ def test_weights_that_a_callback_put_back_are_those_that_the_figures_are_of(tf, 
 def test_a_loss_that_is_not_finite_ends_the_run(tf, model):
     lost = [(np.full((1, 3), np.nan, np.float32), np.array([0]))]
     with pytest.raises(RunError, match="test loss is nan"):
-        make(model, lost).on_epoch_end(0, {})
+        make(model, lost).evaluate(1)
 
 
 def test_minibatches_that_can_be_read_once_only_are_refused_the_second_time(tf, model):
     once = minibatches(tf)
     evaluation = make(model, once, once)
-    evaluation.on_epoch_end(0, {})
+    evaluation.evaluate(1)
     evaluation.run_state.progress.epoch_done(0.0)
     with pytest.raises(UsageError, match="again at each call"):
-        evaluation.on_epoch_end(1, {})
+        evaluation.evaluate(2)
 
 
 def test_labels_in_a_column_are_labels(tf, model):
@@ -185,11 +185,11 @@ def test_a_head_is_tested_on_a_part_of_the_images_which_is_no_result(tf, model):
         return minibatches(tf) if every == 1 else minibatches(tf, (3,))
 
     model.compile("sgd", "mse")
-    evaluation, record = Evaluation(test, one_of=4), {}
+    evaluation = Evaluation(test, one_of=4)
     evaluation.run_state = RunState(model, "full", None, 2)
-    evaluation.on_head(record)
+    record = evaluation.evaluate(0)
     first_s = evaluation.image_s
-    assert asked == [4] and record["one_of"] == 4 and 0 <= record["test_accuracy"] <= 1
+    assert asked == [4] and record["one_of"] == 4 and 0 <= record["val_accuracy"] <= 1
     assert 0 < 3 * first_s <= evaluation.run_state.watch.of("validation"), "of each of three images"
     evaluation.run_state.progress.epoch_done(1.0)
     assert evaluation.conclude()["accuracy"] == pytest.approx(expected(tf)[1]) and asked == [4, 1]

@@ -10,7 +10,7 @@ from cache_builders import with_reuse
 from elastictrainer import Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.steps.losses import SmoothedCrossentropy
-from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.callbacks import TrainerCallback
 from log_lines import listen
 from networks import residual
 
@@ -54,7 +54,7 @@ def test_every_scheme_starts_from_the_solved_head(tf, scheme):
     assert record["images"] == 80 and record["seconds"] > 0
     assert record["loss"] < np.log(3) / 2  # the classes differ in brightness
     assert sum("solved on 80 images" in line for line in said) == 1
-    assert record["test_accuracy"] > 0.8  # as `Evaluation` found before the first step
+    assert record["val_accuracy"] > 0.8  # as `Evaluation` found before the first step
     assert history.elastic["steps"] == 80
 
 

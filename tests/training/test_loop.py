@@ -15,7 +15,7 @@ from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError
 from elastictrainer.steps import optimizers
-from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.callbacks import TrainerCallback
 
 
 def dense_trainer(tf, **options):

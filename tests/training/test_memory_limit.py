@@ -10,7 +10,7 @@ pytest.importorskip("tensorflow")
 from builders import ArrayData, image_batch, invented_profile, small_network, train_classifier
 from elastictrainer import Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
-from elastictrainer.experiment.quantities import parse_bytes
+from elastictrainer.experiment.settings import parse_bytes
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.step_memory import StepMemory
 from elastictrainer.runs import resident

@@ -7,7 +7,7 @@ from builders import ArrayData, bright_images, invented_profile, small_network, 
 from elastictrainer import Profile, Trainer, UsageError
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.rates import RateSchedule
-from elastictrainer.training.callback import TrainerCallback
+from elastictrainer.training.callbacks import TrainerCallback
 from log_lines import listen
 
 
@@ -70,7 +70,8 @@ def test_an_image_model_learns_with_arrays_validation_and_callbacks(tf, keras, t
     assert set(history.history) >= {"loss", "accuracy", "val_loss", "val_accuracy", "ratio", "selected"}
     assert len({"lr", "learning_rate"} & set(history.history)) == 1  # as Keras 2 and 3 call it
     assert len(seen) == 8 * 16 and seen[0] == (0, ["accuracy", "loss"])
-    assert "ratio" in (tmp_path / "log.csv").read_text()
+    columns = (tmp_path / "log.csv").read_text().split("\n")[0].split(",")
+    assert not {"ratio", "selected"} & set(columns), "Keras' columns are not shifted"
     assert keras.models.load_model(tmp_path / "best.keras").evaluate(x, y, verbose=0)[1] > 0.9
     assert [record["step"] for record in history.selections] == [4, 32, 64, 96]
     assert history.elastic["steps"] == 128
@@ -476,3 +477,38 @@ def test_fit_in_a_loop_over_epochs_is_keras_own(tf, keras):
     for value, other in zip(ours, theirs):
         np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-6)
     assert numbers == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("epochs, first", [(3, 3), (3, 5), (0, 0)])
+def test_a_training_that_is_over_is_not_begun_as_by_keras(tf, keras, epochs, first):
+    x, y = bright_images()
+    model, told = image_network(keras), []
+    trainer = elastic(model, keras.losses.SparseCategoricalCrossentropy(from_logits=True), tensors=8)
+    before = model.get_weights()
+    note = keras.callbacks.LambdaCallback(on_train_end=lambda logs: told.append("end"))
+    given = {"initial_epoch": first, "epochs": epochs, "verbose": 0, "callbacks": [note]}
+    assert trainer.fit(x, y, **given).epoch == model.fit(x, y, **given).epoch == []
+    assert told == ["end", "end"]
+    assert all(map(np.array_equal, before, model.get_weights()))
+
+
+def test_a_file_of_figures_goes_on_in_the_columns_that_keras_began(tf, keras, tmp_path):
+    x, y = bright_images()
+    model, log = image_network(keras), tmp_path / "log.csv"
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer = elastic(model, loss, tensors=8)
+    given = {"validation_data": (x, y), "verbose": 0}
+    model.fit(x, y, callbacks=[keras.callbacks.CSVLogger(log)], **given)
+    after = trainer.fit(x, y, callbacks=[keras.callbacks.CSVLogger(log, append=True)], **given).history
+    first, *rows = (line.split(",") for line in log.read_text().split())
+    appended = dict(zip(first, rows[-1]))
+    assert len(rows[-1]) == len(first) and {"ratio", "selected"} <= after.keys()
+    assert [float(appended[name]) for name in ("loss", "val_loss")] == pytest.approx(
+        [after[name][0] for name in ("loss", "val_loss")]
+    )
+
+
+def test_fit_without_data_says_so(tf, keras):
+    trainer = elastic(image_network(keras), "mse", tensors=8)
+    with pytest.raises(UsageError, match="no data.*as x"):
+        trainer.fit(epochs=1)

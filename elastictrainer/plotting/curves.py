@@ -1,0 +1,97 @@
+"""The picture of training: accuracy, loss or work over time, epochs or work."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from elastictrainer.errors import UsageError, unknown
+from elastictrainer.plotting.drawing import Drawing, labels, pyplot, styles, subject, time_unit
+from elastictrainer.runs.run_folder import RunFolder
+
+
+class Quantity(NamedTuple):
+    """Something to draw.
+
+    Attributes:
+        name: for the title and the axis.
+        unit: of the axis; "time": a unit of time, as long as the times are.
+        keys: where its value is in a record of metrics.jsonl: under the first key that has one. A run that
+            tests once, at its end, has validation images in its metrics.
+        factor: of the value there.
+    """
+
+    name: str
+    unit: str
+    keys: Tuple[str, ...]
+    factor: float = 1.0
+
+    def of(self, record: Dict[str, float]) -> Optional[float]:
+        """Return the value in a record; None if it was not measured."""
+        return next((self.factor * record[key] for key in self.keys if record.get(key) is not None), None)
+
+
+X = {
+    "time": Quantity("training time", "time", ("train_seconds_total",)),
+    "epochs": Quantity("epochs", "", ("epoch",)),
+    "flops": Quantity("training work", "TFLOPs", ("flops_total",), 1e-12),
+}
+Y = {
+    "accuracy": Quantity("test accuracy", "%", ("test_accuracy", "val_accuracy"), 100.0),
+    "loss": Quantity("test loss", "", ("test_loss", "val_loss")),
+    "flops": Quantity("training work of an epoch", "TFLOPs", ("flops",), 1e-12),
+}
+
+
+def curves(runs: Sequence[RunFolder], x: str = "time", y: str = "accuracy") -> Drawing:
+    """Draw accuracy, loss or an epoch's FLOPs over training time, epochs or FLOPs (paper Fig. 15, 16, 18).
+
+    `x` and `y` are keys of X and Y; UsageError for another, or a run in which it was not measured.
+    """
+    for option, chosen, valid in (("--x", x, X), ("--y", y, Y)):
+        if chosen not in valid:
+            raise unknown(option, chosen, valid)
+    points = [_points(run, x, y) for run in runs]
+    unit, divisor = X[x].unit, 1.0
+    if unit == "time":
+        unit, divisor = time_unit(max(xs.max() for xs, _ in points))
+    figure, axes = pyplot.subplots(figsize=(9, 4), layout="constrained")
+    rows: List[Dict[str, object]] = []
+    for run, name, (colour, marker, line), (xs, ys) in zip(runs, labels(runs), styles(runs), points):
+        axes.plot(xs / divisor, ys, line, marker=marker, markersize=4, color=colour, label=name)
+        rows += [
+            {"run": str(run.path), "label": name, x: at, y: value}
+            for at, value in zip(xs.tolist(), ys.tolist())
+        ]
+    validated = any("val_accuracy" in record for run in runs for record in run.metrics())
+    y_name = Y[y].name.replace("test", "validation") if validated else Y[y].name
+    axes.set_xlabel(_with_unit(X[x].name, unit) + (", validation not counted" if x == "time" else ""))
+    axes.set_ylabel(_with_unit(y_name, Y[y].unit))
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.set_title(f"{y_name.capitalize()} over {X[x].name}\n{subject(runs)}", fontsize=10)
+    return Drawing(figure, rows)
+
+
+def _with_unit(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit else name
+
+
+def _points(run: RunFolder, x: str, y: str) -> Tuple[np.ndarray, np.ndarray]:
+    """Return x and y of a run's evaluations: (n,) each."""
+    points = []
+    for record in run.metrics():
+        at, value = X[x].of(record), Y[y].of(record)
+        if record["epoch"] == 0 and None in (at, value):
+            continue  # the solved head does not have all that an epoch has
+        if value is None and y != "flops":
+            continue  # an epoch that was not evaluated
+        points.append((at, value))
+    for name, column in ((y, 1), (x, 0)):
+        if not points or any(point[column] is None for point in points):
+            raise UsageError(
+                f"{run.path} has no {name} to draw {y} over {x}: it was not measured, or not evaluated. "
+                "Choose another --x or --y."
+            )
+    xs, ys = np.array(points, float).T
+    return xs, ys

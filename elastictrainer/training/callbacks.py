@@ -1,0 +1,165 @@
+"""Callbacks: the base of those that also see the run, one that warns, and checks of Keras' and the user's."""
+
+import contextlib
+import math
+from typing import Any, ContextManager, Dict, List, Optional, Sequence
+
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+from elastictrainer.registry import import_object
+from elastictrainer.runs.log import LOG
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.rates import RateSchedule
+from elastictrainer.training.state import RunState
+
+_AVERAGED = 50  # steps that the loss is averaged over: one minibatch of four says little
+_FAR = 0.5  # of the way from the loss of the solved head to that of a classifier that knows nothing
+_SET_RATES = (tf.keras.callbacks.ReduceLROnPlateau, tf.keras.callbacks.LearningRateScheduler)
+_SWAPS = getattr(tf.keras.callbacks, "SwapEMAWeights", ())  # of Keras 3
+
+
+class TrainerCallback(tf.keras.callbacks.Callback):
+    """A callback for `Trainer.fit`. What it does beyond Keras' own events is in the methods here.
+
+    Attributes:
+        run_state: set before any event.
+    """
+
+    run_state: RunState
+
+    def fit_context(self) -> ContextManager[Any]:
+        """Return the context that `fit` runs in, `on_fit_end` included."""
+        return contextlib.nullcontext()
+
+    def on_steps_begin(self) -> None:
+        """Run before the steps of each epoch."""
+
+    def on_steps_end(self) -> None:
+        """Run after the steps of each epoch, before validation."""
+
+    def evaluate(self, epoch: int) -> Dict[str, Any]:
+        """Return entries to add to an epoch's logs, such as `val_loss`, before any callback sees them.
+
+        Run after `epoch` epochs (from 1), before `on_epoch_end`; with 0 when the head was solved, before
+        `on_head`.
+        """
+        return {}
+
+    def on_epoch_done(self) -> None:
+        """Run when an epoch counts as done: after every callback's `on_epoch_end`."""
+
+    def on_selection(self, record: Dict[str, Any]) -> None:
+        """Run when tensors were selected; `record` is the line of selections.jsonl."""
+
+    def on_head(self, record: Dict[str, Any]) -> None:
+        """Run when the head was solved, before the first step; `record` has `images`, `loss` (nats),
+        `seconds` and what `evaluate` gave.
+        """
+
+    def before_checkpoint(self) -> None:
+        """Run before `state` is asked for a checkpoint."""
+
+    def state(self) -> Any:
+        """Return the state for `restore`, as JSON values; a checkpoint keeps it under the class' name."""
+
+    def restore(self, state: Any) -> None:
+        """Go on from `state`; of a class without state: None."""
+
+    def conclude(self) -> Dict[str, Any]:
+        """Return entries to add to summary.json, evaluated now where they were not yet."""
+        return {}
+
+    def on_fit_end(self, summary: Dict[str, Any]) -> None:
+        """Run when the run is over; `summary`: as in summary.json."""
+
+
+class RisingLoss(TrainerCallback):
+    """Says once that the training loss has risen far above that of the solved head, with a rate to try."""
+
+    def __init__(self, classes: int) -> None:
+        """`classes`: of the classifier; one that knows nothing has a loss of their number's logarithm."""
+        super().__init__()
+        self._chance = math.log(max(2, classes))
+        self._mean: Optional[float] = None
+        self._seen = 0
+        self._said = False
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Take in the step's loss."""
+        state = self.run_state
+        if state.start_loss is None or self._said or not math.isfinite(state.loss):
+            return
+        mean = state.loss if self._mean is None else self._mean
+        self._mean = mean + (state.loss - mean) / _AVERAGED
+        self._seen += 1
+        limit = state.start_loss + _FAR * (self._chance - state.start_loss)
+        if self._seen >= _AVERAGED and self._mean > max(limit, state.start_loss):
+            self._said = True
+            rate = optimizers.learning_rate_of(state.model.optimizer)
+            highest = rate if state.rates is None else state.rates.highest
+            LOG.info(
+                f"note: the loss has risen from {state.start_loss:.2f} to {self._mean:.2f}: training undoes "
+                f"the solved head. If it does not recover, try --learning-rate {highest / 2:g}."
+            )
+
+
+def require_supported_callbacks(
+    callbacks: Sequence[Any], optimizer: Any, checkpointed: bool, rates: Optional[RateSchedule] = None
+) -> None:
+    """Refuse a callback that would fail in the middle of the run, or do nothing.
+
+    Args:
+        callbacks: of Keras, and others.
+        optimizer: the one that trains.
+        checkpointed: `Checkpointing` saves the run.
+        rates: the learning rate that the run sets in every step; None: it does not.
+
+    Raises:
+        UsageError: names the callback.
+    """
+    for callback in callbacks:
+        name = type(callback).__name__
+        if isinstance(callback, _SET_RATES) and (rates or optimizers.follows_schedule(optimizer)):
+            raise UsageError(
+                f"{name} sets the learning rate, and the optimizer follows a schedule: give it a "
+                "number as its learning rate (et-train: --schedule constant --warmup 0)."
+            )
+        if isinstance(callback, _SWAPS):
+            raise UsageError(f"{name} needs an optimizer with use_ema, which is not supported: leave it out.")
+        if not isinstance(callback, tf.keras.callbacks.BackupAndRestore):
+            continue
+        if checkpointed:
+            raise UsageError(
+                f"{name} would overwrite the state that Checkpointing brings back (et-train --resume): leave "
+                f"{name} out."
+            )
+        if callback.save_freq != "epoch":  # Keras 2 would take the rest of an epoch for all of it
+            raise UsageError(
+                f"{name}(save_freq={callback.save_freq}) would go on within an epoch: use "
+                'save_freq="epoch", or Checkpointing, which can.'
+            )
+
+
+def named_callbacks(places: Optional[str]) -> List[tf.keras.callbacks.Callback]:
+    """Make the callbacks at `places`, "package.module:name" separated by commas: each a class or a function,
+    which is called without arguments.
+
+    Raises:
+        UsageError: one cannot be imported, fails, or gives something else.
+    """
+    made = []
+    for place in places.split(",") if places else []:
+        make = import_object("--callback", place)
+        try:
+            callback = make()
+        except Exception as error:  # the user's own code
+            reason = " ".join(str(error).split())
+            raise UsageError(
+                f"--callback {place} failed: {type(error).__name__}: {reason} It is called without "
+                "arguments: where it needs some, name a function that returns it."
+            ) from error
+        if not isinstance(callback, tf.keras.callbacks.Callback):
+            raise UsageError(f"--callback {place} gave a {type(callback).__name__}, not a Keras callback.")
+        made.append(callback)
+    return made

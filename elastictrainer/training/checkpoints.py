@@ -1,0 +1,314 @@
+"""Checkpoints of a run: after every epoch, every few minutes, and when a signal asks the run to end."""
+
+import dataclasses
+import functools
+import json
+import math
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any, ContextManager, Dict, List, Optional, Set
+
+import tensorflow as tf
+
+from elastictrainer.errors import Interrupted, RunError, UsageError
+from elastictrainer.runs import ownership
+from elastictrainer.runs.files import atomic_write, remove_unfinished, set_aside, without_wildcards
+from elastictrainer.runs.log import LOG
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.runs.schemas import loads
+from elastictrainer.selection.budget import Budget
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat.optimizer import rate_variables
+from elastictrainer.steps.keras_compat.variables import name_of, random_states, tf_variables
+from elastictrainer.steps.zeros import share_zeros
+from elastictrainer.training.callbacks import TrainerCallback
+from elastictrainer.training.progress import Progress
+from elastictrainer.training.stopwatch import CHECKPOINT
+
+_FORMAT = 2  # of a checkpoint's state, counted up by each change of it
+_KEEP = 2  # checkpoints: the newest, and one more should it be damaged
+_VARIABLES = "variables"
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class Interruption:
+    """While entered, notes SIGINT, SIGTERM and SIGHUP instead of obeying them; inert outside the main thread.
+
+    The step is finished first; a second signal ends the process at once.
+
+    Attributes:
+        asked: whether a signal has come.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "Interruption":
+        self.asked = False
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, or a shell's background job
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.asked = True
+        # The next one is the operating system's to deal with, even inside a long op.
+        for held in self._before:
+            signal.signal(held, signal.SIG_DFL)
+
+
+class CheckpointFiles:
+    """Saves whole checkpoints, keeps the last two, and restores the newest that is not damaged."""
+
+    def __init__(self, folder: Path, **variables: List[Any]):
+        """
+        Args:
+            folder: of all of them, each a folder of its own.
+            variables: to save, lists by a name of the caller's. All exist already.
+        """
+        self.folder = folder
+        groups: Dict[str, List[tf.Variable]] = {}
+        self._variables: Dict[str, tf.Variable] = {}  # by the names of their values in a checkpoint
+        seen: Set[int] = set()
+        for name, members in variables.items():
+            groups[name] = [v for v in tf_variables(members) if id(v) not in seen]
+            seen.update(map(id, groups[name]))
+            for place, variable in enumerate(groups[name]):
+                self._variables[f"{name}/{place}/.ATTRIBUTES/VARIABLE_VALUE"] = variable
+        # The state stands among the variables, so that TensorFlow's checksums cover it too.
+        self._state = tf.Variable("", dtype=tf.string, trainable=False)
+        self._variables["state/.ATTRIBUTES/VARIABLE_VALUE"] = self._state
+        self._checkpoint = tf.train.Checkpoint(state=self._state, **groups)
+
+    def saved(self) -> List[Path]:
+        """Return the checkpoints there are, the newest first."""
+        return ownership.checkpoints(self.folder)
+
+    def save(self, step: int, state: Dict[str, Any]) -> None:
+        """Write a checkpoint, then remove those that are too old.
+
+        Args:
+            step: training steps done; names the checkpoint.
+            state: JSON values; `restore` returns them.
+
+        Raises:
+            RunError: it cannot be written. The checkpoints before it are as they were.
+        """
+        path = self._path(step)
+        self._state.assign(json.dumps(state))
+        try:
+            if not path.exists():
+                with atomic_write(path) as unfinished:
+                    unfinished.mkdir()
+                    self._checkpoint.write(str(unfinished / _VARIABLES))
+        except (OSError, tf.errors.OpError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error.message).splitlines()[0]
+            kept = self.saved()
+            raise RunError(
+                f"cannot write the checkpoint {path}: {reason}. "
+                + (f"The last good one is {kept[0]}." if kept else "There is none before it.")
+            ) from None
+        for old in self.saved()[_KEEP:]:
+            shutil.rmtree(old)
+
+    def restore(self) -> Optional[Dict[str, Any]]:
+        """Put the newest whole checkpoint's values into the variables; damaged ones are set aside.
+
+        Returns:
+            The state saved with it; None where there is no checkpoint.
+
+        Raises:
+            RunError: there are checkpoints, and all are damaged.
+        """
+        remove_unfinished(self.folder)
+        saved = self.saved()
+        for number, path in enumerate(saved):
+            try:
+                with without_wildcards(path) as readable:
+                    self._read(str(readable / _VARIABLES))
+                state: Dict[str, Any] = loads(self._state.numpy())
+            except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
+                reason = (str(error).splitlines() or [""])[0]
+                LOG.info(
+                    f"the checkpoint {path} is damaged and passed over ({type(error).__name__}: {reason})"
+                )
+                continue
+            for damaged in saved[:number]:
+                LOG.info(f"what is left of {damaged.name} is kept as {set_aside(damaged)}")
+            return state
+        if saved:
+            raise RunError(
+                f"no checkpoint in {self.folder} can be read. Start a new run, with another --output."
+            )
+        return None
+
+    def _read(self, prefix: str) -> None:
+        """Read the variables of one checkpoint; raises if one is missing there, or one more is there."""
+        reader = tf.train.load_checkpoint(prefix)
+        there = len(reader.get_variable_to_dtype_map()) - 1  # one entry describes the others
+        if there != len(self._variables):
+            raise ValueError(f"it has {there} variables, and this run {len(self._variables)}")
+        # One after another: `tf.train.Checkpoint` holds all that it reads before it assigns any of it.
+        for name, variable in self._variables.items():
+            variable.assign(reader.get_tensor(name))
+            if variable is not self._state:
+                share_zeros(variable)  # slots of frozen tensors
+
+    def _path(self, step: int) -> Path:
+        return self.folder / ownership.checkpoint_name(step)
+
+
+class Checkpointing(TrainerCallback):
+    """Writes a run's checkpoints, and lets it go on from the newest one.
+
+    The result is that of an uninterrupted run to the bit, where the profile is given (`profile`) and the
+    clock decides nothing (`deterministic=True`).
+
+    SIGINT, SIGTERM and SIGHUP finish the step, write one more checkpoint, and raise Interrupted; a second one
+    ends the process at once. The latest two checkpoints are kept. What is not finite is not saved: RunError.
+    """
+
+    def __init__(self, run: RunFolder, minutes: float = 10.0, resume: bool = False):
+        """
+        Args:
+            run: the folder of the checkpoints.
+            minutes: between two of them within an epoch; one follows every epoch anyhow.
+            resume: go on from the newest whole one. Model, data and settings must be the same.
+        """
+        super().__init__()
+        self.resume = resume
+        self._run, self._minutes = run, minutes
+        self._interruption = Interruption()
+        self._saved_at = time.monotonic()
+
+    @property
+    def resumes(self) -> bool:
+        """Return whether there is a checkpoint to go on from."""
+        return self.resume and bool(ownership.checkpoints(self._run.checkpoints_path))
+
+    def fit_context(self) -> ContextManager[Any]:
+        """Hold signals back.
+
+        Raises:
+            UsageError: another run's checkpoints are there, or two callbacks would share their state.
+        """
+        # A checkpoint keeps the state of each under its class' name.
+        names = [
+            type(c).__name__ for c in self.run_state.callbacks if type(c).state is not TrainerCallback.state
+        ]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            raise UsageError(f"two callbacks {twice} would share one state in a checkpoint: leave one out.")
+        if not self.resume and ownership.checkpoints(self._run.checkpoints_path):
+            raise UsageError(
+                f"{self._run.path} has checkpoints of an earlier run. Go on with it by resume=True, or "
+                "choose another folder."
+            )
+        return self._interruption
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Stop or save if it is time to."""
+        state = self.run_state
+        if not math.isfinite(state.loss):
+            raise state.diverged(f"the loss is {state.loss}")
+        self.stop_if_asked()
+        if time.monotonic() - self._saved_at > 60 * self._minutes:
+            self.save()
+
+    def on_epoch_done(self) -> None:
+        """Save."""
+        self.save()
+
+    def stop_if_asked(self) -> None:
+        """Save and raise Interrupted if a signal has come."""
+        if not self._interruption.asked:
+            return
+        self.save()
+        by_command = self._run.config_path.exists()
+        how = self._run.resume_command if by_command else "Checkpointing(..., resume=True)"
+        raise Interrupted(f"Saved after step {self.run_state.progress.step}. Go on with: {how}")
+
+    def save(self) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            RunError: a weight is not finite (nothing is written then), or the checkpoint cannot be written.
+        """
+        state = self.run_state
+        for variable in state.model.trainable_weights:
+            if not bool(tf.reduce_all(tf.math.is_finite(variable))):
+                raise state.diverged(f"{name_of(variable)} is not finite")
+        with state.watch.lap(CHECKPOINT):
+            state.tell("before_checkpoint")
+            values = {
+                "format": _FORMAT,
+                "progress": state.progress.to_json(),
+                "seconds": state.watch.so_far(),
+                "policy": state.policy.state(),
+                "stopped": bool(state.model.stop_training),
+                "cache_origin": state.cache_origin,
+                "budget": dataclasses.asdict(state.budget),
+                "spent_s": state.spent_s(),
+                "start_loss": state.start_loss,
+                "callbacks": {type(c).__name__: c.state() for c in state.callbacks},
+            }
+            self._checkpoints.save(state.progress.step, values)
+        state.last_checkpoint = self._checkpoints.saved()[0]
+        self._saved_at = time.monotonic()
+
+    def restore_run(self) -> None:
+        """Go on where the newest whole checkpoint was written; from the start where there is none.
+
+        Raises:
+            RunError: there are checkpoints, and all are damaged, or of an earlier version.
+        """
+        state = self.run_state
+        saved = self._checkpoints.restore()
+        if saved is not None and saved.get("format") != _FORMAT:
+            raise RunError(
+                f"{self._run.path} is of another version of the program, and cannot be resumed. Start a new "
+                "run, with another --output."
+            )
+        # Also without a checkpoint: lines that an earlier start wrote are removed then.
+        for callback in state.callbacks:
+            callback.restore(saved and saved["callbacks"].get(type(callback).__name__))
+        if saved is None:
+            LOG.info(f"{self._run.path} has no checkpoint to go on from: starting from the beginning")
+            return
+        state.progress = Progress.from_json(saved["progress"])
+        state.watch.seconds.update(saved["seconds"])
+        state.policy.restore(saved["policy"])
+        state.cache_origin = saved["cache_origin"]
+        state.budget = Budget(**saved["budget"])
+        state.start_loss = saved["start_loss"]
+        if state.deadline is not None:
+            state.deadline.resume(saved["spent_s"])
+        state.model.stop_training = saved["stopped"]
+        if state.deadline is not None and state.deadline.extends:  # what ended it early does so no more
+            state.model.stop_training, state.progress.stopped = False, None
+        state.last_checkpoint = self._checkpoints.saved()[0]
+        LOG.info(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
+
+    @functools.cached_property
+    def _checkpoints(self) -> CheckpointFiles:
+        state = self.run_state
+        return CheckpointFiles(
+            self._run.checkpoints_path,
+            model=state.model.variables,
+            optimizer=[
+                *optimizers.variables_of(state.model.optimizer),
+                *rate_variables(state.model.optimizer),
+            ],
+            metrics=state.metric_variables(),
+            random=random_states(state.model),
+        )

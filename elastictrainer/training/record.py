@@ -1,0 +1,320 @@
+"""The record of a run: the files that it leaves in its folder, and the lines and the bar that it shows."""
+
+import contextlib
+import sys
+import time
+from typing import Any, ContextManager, Dict, Optional, Sequence
+
+import tensorflow as tf
+
+from elastictrainer.errors import UsageError
+from elastictrainer.runs import environment
+from elastictrainer.runs.log import LOG, TERMINAL, printed
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat.model_files import save_model
+from elastictrainer.training.callbacks import TrainerCallback
+from elastictrainer.training.evaluation import PARTS, Evaluation
+from elastictrainer.training.state import RunState
+from elastictrainer.training.stopwatch import CHECKPOINT
+
+# Keys of metrics.jsonl in an epoch's line: how the value is shown, and what it is multiplied by.
+_LINE = {
+    "train_loss": ("loss {:.4f}", 1),
+    "train_accuracy": ("accuracy {:.1f} %", 100),
+    "val_loss": ("validation loss {:.4f}", 1),
+    "val_accuracy": ("validation accuracy {:.1f} %", 100),
+    "test_loss": ("test loss {:.4f}", 1),
+    "test_accuracy": ("test accuracy {:.1f} %", 100),
+    "step_ms_median": ("{:.1f} ms/step", 1),
+    "ratio": ("ratio {:.3f}", 1),
+    "train_seconds": ("{:.1f} s", 1),
+}
+_TRAIN_SCALARS = (
+    "train_loss",
+    "train_accuracy",
+    "step_ms_median",
+    "train_seconds",
+    "learning_rate",
+    "ratio",
+)
+# Without tqdm's own estimate, which is of the epoch's steps alone.
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
+
+
+def duration(seconds: float) -> str:
+    """Format an estimated time: 40 s, 12 min, 3 h 05 min."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+class Display:
+    """Shows how a run is going: each epoch is a line, and on a terminal its steps are a progress bar."""
+
+    def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False):
+        """
+        Args:
+            run: the folder of TensorBoard events; None: none are written.
+            quiet: print nothing.
+        """
+        self._quiet = quiet
+        self._bar: Any = None
+        self._run = run
+        self._writers: Dict[str, Any] = {}
+
+    def _writer(self, split: str) -> Any:
+        """Return TensorBoard's writer; made when the first event is written. None without a run."""
+        if self._run is not None and split not in self._writers:
+            self._writers[split] = tf.summary.create_file_writer(str(self._run.events_path / split))
+        return self._writers.get(split)
+
+    def say(self, line: str) -> None:
+        """Log a line, which is printed above a bar if there is one."""
+        if not self._quiet:
+            with printed():
+                LOG.info(line)
+
+    def epoch_begins(self, epoch: int, epochs: Optional[int], steps: int, done: int = 0) -> None:
+        """Open a bar of `steps`, of which `done` were done before, for `epoch` (from 1) of `epochs`, None
+        where the clock decides.
+        """
+        if not self._quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = TERMINAL.bar = tqdm(
+                total=steps,
+                initial=done,
+                desc=_number(epoch, epochs),
+                unit="step",
+                leave=False,
+                bar_format=_BAR,
+            )
+
+    def step_done(self, state: RunState, logs: Dict[str, Any]) -> None:
+        """Advance the bar; metrics (`logs`) and ratio are read only when there is a bar to show them."""
+        if self._bar is None:
+            return
+        if self._bar.n % 10 == 0:
+            shown = {"loss": f"{state.loss:.3f}", "ms": f"{state.step_ms:.0f}"}
+            if "accuracy" in logs:
+                shown["acc"] = f"{float(logs['accuracy']):.3f}"
+            ratio = state.ratio(state.step_ms)
+            if ratio is not None:
+                shown["ratio"] = f"{ratio:.2f}"
+            left_s = state.seconds_left()
+            if left_s is not None:
+                shown["left"] = duration(left_s)
+            self._bar.set_postfix(shown, refresh=False)
+        self._bar.update()
+
+    def epoch_ends(
+        self, record: Dict[str, Any], epochs: Optional[int], left_s: Optional[float] = None
+    ) -> None:
+        """Print and plot an epoch of `epochs`.
+
+        Args:
+            record: its line of metrics.jsonl.
+            epochs: None where the clock decides.
+            left_s: seconds that the run will go on.
+        """
+        self._close_bar()
+        words = [_number(record["epoch"], epochs)]
+        for key, (shown, factor) in _LINE.items():
+            if record.get(key) is not None:
+                words.append(shown.format(factor * record[key]))
+        if left_s:
+            words.append(f"{duration(left_s)} left")
+        self.say("  ".join(words))
+        self._scalars("train", record, _TRAIN_SCALARS)
+        for split in ("val", "test"):
+            self._scalars(split, record, (f"{split}_loss", f"{split}_accuracy"))
+
+    def _scalars(self, split: str, record: Dict[str, Any], keys: Sequence[str]) -> None:
+        known = [key for key in keys if record.get(key) is not None]
+        writer = self._writer(split) if known else None
+        if writer is None:
+            return
+        with writer.as_default():
+            for key in known:
+                tf.summary.scalar(f"{split}/{key.removeprefix(split + '_')}", record[key], record["step"])
+            writer.flush()
+
+    def close(self) -> None:
+        """Let go of the terminal and of files."""
+        self._close_bar()
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
+
+    def _close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = TERMINAL.bar = None
+
+
+def _number(epoch: int, epochs: Optional[int]) -> str:
+    """Name an epoch of so many; None: how many is not known."""
+    if epochs is None:
+        return f"epoch {epoch:>3}"
+    return f"epoch {epoch:>{len(str(epochs))}}/{epochs}"
+
+
+class RunRecord(TrainerCallback):
+    """Writes metrics.jsonl, selections.jsonl, TensorBoard events, the trained model and
+    summary.json, and shows each epoch.
+
+    Attributes:
+        writing_s: seconds that the model took to be written the latest time; 0 before the first.
+    """
+
+    def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False, **about: Any) -> None:
+        """
+        Args:
+            run: the folder to write to; None: nothing is written.
+            quiet: print nothing.
+            about: more figures for summary.json, such as the seed.
+        """
+        super().__init__()
+        self._run, self._about = run, about
+        self._display = Display(run, quiet)
+        self._written = {"metrics": 0, "selections": 0}  # lines of the two files
+        self.writing_s = 0.0
+
+    def fit_context(self) -> ContextManager[Any]:
+        """Close the display at the end."""
+        return contextlib.closing(self._display)
+
+    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Raise UsageError if another run has written."""
+        if self._run is None:
+            return
+        there = {"metrics": len(self._run.metrics()), "selections": len(self._run.selections())}
+        if there != self._written:
+            raise UsageError(
+                f"{self._run.path} holds another run. Choose another folder, or go on with it: "
+                "Checkpointing(..., resume=True)."
+            )
+
+    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Show that an epoch begins."""
+        state = self.run_state
+        self._display.epoch_begins(
+            state.progress.epoch + 1, self._epochs, state.steps_per_epoch, state.progress.batch
+        )
+
+    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Show the step."""
+        self._display.step_done(self.run_state, logs or {})
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        """Write and show the epoch's line."""
+        state, progress, logs = self.run_state, self.run_state.progress, logs or {}
+        trained_s, step_ms = state.watch.training(), state.epoch_step_ms()
+        record = {
+            "epoch": progress.epoch + 1,
+            "step": progress.step,
+            "train_loss": progress.loss_sum / progress.batch,
+            "train_accuracy": _value(logs, "accuracy"),
+            "step_ms_median": step_ms or 0.0,
+            "test_loss": None,
+            "test_accuracy": None,
+            **self._evaluated(logs),
+            "ratio": state.ratio(step_ms),
+            "train_seconds": trained_s - progress.trained_s,
+            "train_seconds_total": trained_s,
+            "flops": progress.flops - progress.epochs_flops or None,
+            "flops_total": progress.flops or None,
+            "learning_rate": optimizers.learning_rate_of(state.model.optimizer),
+        }
+        if self._run:
+            self._run.add_metrics(record)
+            self._written["metrics"] += 1
+        over = bool(progress.stopped or state.model.stop_training)
+        if self._run and state.by_clock and not over and "val_accuracy" in logs:
+            self._save(self._run)  # what an interruption leaves has been evaluated
+        self._display.epoch_ends(record, self._epochs, None if over else state.seconds_left())
+        if progress.stopped:
+            self._display.say(f"ended after epoch {progress.epoch + 1}: {progress.stopped}")
+
+    @property
+    def _part(self) -> str:
+        """Return the part of the data that epochs are evaluated on: "test" or "val"."""
+        return next((c.part for c in self.run_state.callbacks if isinstance(c, Evaluation)), "val")
+
+    def _evaluated(self, logs: Dict[str, Any]) -> Dict[str, Optional[float]]:
+        """Return loss and accuracy of an evaluation by our keys; Keras' are `val_...` for any part."""
+        return {f"{self._part}_{name}": _value(logs, f"val_{name}") for name in ("loss", "accuracy")}
+
+    @property
+    def _epochs(self) -> Optional[int]:
+        return None if self.run_state.by_clock else self.run_state.epochs
+
+    def on_selection(self, record: Dict[str, Any]) -> None:
+        """Write the selection."""
+        if self._run is None:
+            return
+        self._run.add_selection(record)
+        self._written["selections"] += 1
+
+    def on_head(self, record: Dict[str, Any]) -> None:
+        """Write and show the solved head: from here on there is a usable model in the run folder."""
+        trained_s, part = self.run_state.watch.training(), self._part
+        one_of = record.get("one_of", 1)
+        line: Dict[str, Any] = {
+            "epoch": 0,
+            "step": 0,
+            "train_loss": record["loss"],
+            "images": record["images"],
+            "tested_one_of": record.get("one_of") if part == "test" else None,
+            "train_seconds": trained_s,
+            "train_seconds_total": trained_s,
+            "test_loss": None,
+            "test_accuracy": None,
+            **self._evaluated(record),
+        }
+        accuracy = line[f"{part}_accuracy"]
+        if accuracy is not None:
+            some = f" (one of {one_of} images)" if one_of > 1 else ""
+            self._display.say(f"solved head: {PARTS[part]} accuracy {100 * accuracy:.1f} %{some}")
+        self.run_state.progress.trained_s = trained_s
+        if self._run:
+            self._save(self._run)
+            self._run.add_metrics(line)
+            self._written["metrics"] += 1
+
+    def _save(self, run: RunFolder) -> None:
+        began = time.perf_counter()
+        with self.run_state.watch.lap(CHECKPOINT):
+            save_model(self.run_state.model, run.model_path)
+        self.writing_s = time.perf_counter() - began
+
+    def state(self) -> Dict[str, int]:
+        """Return the state that a checkpoint keeps."""
+        return self._written
+
+    def restore(self, state: Optional[Dict[str, int]]) -> None:
+        """Continue from a checkpoint; lines written after it are removed."""
+        self._written = state or {"metrics": 0, "selections": 0}
+        if self._run is not None:
+            self._run.rewind(self._written["metrics"], self._written["selections"])
+            self.run_state.selections[:] = self._run.selections()
+
+    def conclude(self) -> Dict[str, Any]:
+        """Return peak memory, and the entries given as `about`."""
+        return {
+            "peak_rss_bytes": environment.peak_rss_bytes(),
+            "peak_gpu_bytes": environment.peak_gpu_bytes(),
+            **self._about,
+        }
+
+    def on_fit_end(self, summary: Dict[str, Any]) -> None:
+        """Write the model and the summary."""
+        if self._run is not None:
+            save_model(self.run_state.model, self._run.model_path)
+            self._run.write_summary(summary)
+
+
+def _value(logs: Dict[str, Any], name: str) -> Optional[float]:
+    return float(logs[name]) if name in logs else None

@@ -1,0 +1,302 @@
+"""Callbacks of Keras, the user's and ours in a run."""
+
+import itertools
+import json
+import os
+import signal
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from elastictrainer import Profile, Trainer, UsageError
+from elastictrainer.errors import Interrupted
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat.version import KERAS_3
+from elastictrainer.steps.rates import RateSchedule
+from elastictrainer.training.callbacks import (
+    RisingLoss,
+    TrainerCallback,
+    named_callbacks,
+    require_supported_callbacks,
+)
+from elastictrainer.training.checkpoints import Checkpointing
+from elastictrainer.training.energy import EnergyMetering
+from elastictrainer.training.record import RunRecord
+from log_lines import listen
+
+STEPS, EPOCHS, BATCH = 40, 3, 8
+CLOCKED = {"step_ms_median", "ratio", "train_seconds", "train_seconds_total"}
+
+
+class Battery:
+    """A joule a reading."""
+
+    name = "battery"
+
+    def __init__(self):
+        self._readings = itertools.count()
+
+    def joules(self):
+        return float(next(self._readings))
+
+
+def minibatches(tf):
+    """The task to learn: the sum of four numbers. Any epoch can be read again, from any minibatch on."""
+
+    def draw(number):
+        x = tf.random.stateless_normal((BATCH, 4), tf.stack([7, number]))
+        return x, tf.reduce_sum(x, axis=1, keepdims=True)
+
+    def stream(epoch, first):
+        return tf.data.Dataset.range(epoch * STEPS + first, tf.int64.max).map(draw)
+
+    return stream
+
+
+def train(tf, run, resume=False, stop_at=None):
+    """A regression with selections; `stop_at`: the step of this call after which Ctrl-C is pressed."""
+    tf.keras.utils.set_random_seed(1)
+    layers = tf.keras.layers
+    model = tf.keras.Sequential(
+        [tf.keras.Input((4,)), layers.Dense(16, activation="relu"), layers.Dropout(0.1), layers.Dense(1)]
+    )
+    profile = Profile.from_chain(["a", "b", "c", "d"], 1.0, [1.0] * 4, [1.0] * 4)
+    trainer = Trainer(model, rho=0.8, profile=profile, interval=1, importance_batches=2, deterministic=True)
+    trainer.compile(tf.keras.optimizers.Adam(0.01), "mse")
+    steps = itertools.count(1)
+
+    def press(batch, logs):
+        if next(steps) == stop_at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    history = trainer.fit(
+        minibatches(tf),
+        steps_per_epoch=STEPS,
+        epochs=EPOCHS,
+        callbacks=[
+            tf.keras.callbacks.LambdaCallback(on_train_batch_end=press),
+            RunRecord(run, owner="me"),
+            EnergyMetering(Battery(), interval_s=1e6),
+            Checkpointing(run, resume=resume),
+        ],
+        verbose=0,
+    )
+    return history, [*model.variables, *optimizers.variables_of(model.optimizer)]
+
+
+def without_times(records):
+    return [{k: v for k, v in record.items() if k not in CLOCKED} for record in records]
+
+
+@pytest.mark.usefixtures("sigint")
+def test_a_regression_is_resumed_recorded_and_metered(tf, tmp_path, capsys):
+    run, whole = RunFolder(tmp_path / "run"), RunFolder.create(tmp_path / "whole")
+    _, expected = train(tf, whole)
+    capsys.readouterr()
+    run.path.mkdir()
+    with pytest.raises(Interrupted, match="Saved after step 54"):
+        train(tf, run, stop_at=54)
+    with pytest.raises(Interrupted, match="Saved after step 80"):
+        train(tf, run, resume=True, stop_at=26)
+    assert not run.summary_path.exists()
+    history, values = train(tf, run, resume=True)
+    for value, other in zip(values, expected):
+        np.testing.assert_array_equal(value.numpy(), other.numpy())
+    assert without_times(run.metrics()) == without_times(whole.metrics())
+    assert run.selections() == whole.selections() == history.selections
+
+    assert history.elastic == json.loads(run.summary_path.read_text())
+    results = history.elastic
+    assert (results["steps"], results["epochs"], results["owner"]) == (STEPS * EPOCHS, EPOCHS, "me")
+    assert 0 < results["rho_predicted"] <= 1 and results["rho_achieved"] > 0
+    assert "accuracy" not in results
+    assert results["energy_source"] == "battery" and results["energy_joules"] > 0
+    assert len(results["training_intervals"]) == EPOCHS + 2, "each interruption divides an epoch's"
+    losses = [line["train_loss"] for line in run.metrics()]
+    assert losses == sorted(losses, reverse=True)
+    assert all(line["train_accuracy"] is line["test_loss"] is None for line in run.metrics())
+    reloaded = tf.keras.models.load_model(run.model_path)
+    x = np.ones((2, 4), np.float32)
+    np.testing.assert_allclose(reloaded(x), history.model(x), rtol=1e-6)
+    said = capsys.readouterr().out
+    assert said.count("epoch 3/3  loss") == 1 and "accuracy" not in said
+
+
+def test_a_callback_of_ones_own_sees_the_run(tf):
+    class Mine(TrainerCallback):
+        seen, end = [], None
+
+        def on_steps_begin(self):
+            self.seen.append("begin")
+
+        def on_steps_end(self):
+            self.seen.append("end")
+
+        def on_selection(self, record):
+            self.seen.append(("selection", record["step"]))
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.seen.append(("step", self.run_state.progress.step))
+
+        def on_epoch_done(self):
+            self.seen.append(("done", self.run_state.progress.epoch))
+
+        def conclude(self):
+            return {"mine": 1}
+
+        def on_fit_end(self, summary):
+            self.end = summary
+
+    mine = Mine()
+    profile = Profile.from_chain(["a", "b"], 1.0, [1.0] * 2, [1.0] * 2)
+    model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(1)])
+    trainer = Trainer(model, rho=0.9, profile=profile, importance_batches=2, deterministic=True)
+    trainer.compile("sgd", "mse")
+    history = trainer.fit(
+        minibatches(tf), steps_per_epoch=STEPS, initial_epoch=2, epochs=3, callbacks=mine, verbose=0
+    )
+    first = history.selections[0]["step"]
+    assert mine.seen == ["begin", ("selection", first), "end", ("step", STEPS), ("done", 1)]
+    assert mine.end is history.elastic and history.elastic["mine"] == 1 and history.epoch == [2]
+
+
+# From a folder to the callback.
+TRAIN = {
+    "BackupAndRestore": lambda kinds, folder: kinds.BackupAndRestore(str(folder / "backup")),
+    "CSVLogger": lambda kinds, folder: kinds.CSVLogger(str(folder / "log.csv")),
+    "EarlyStopping": lambda kinds, folder: kinds.EarlyStopping("loss", restore_best_weights=True),
+    "History": lambda kinds, folder: kinds.History(),
+    "LambdaCallback": lambda kinds, folder: kinds.LambdaCallback(on_epoch_end=lambda epoch, logs: None),
+    "ModelCheckpoint": lambda kinds, folder: kinds.ModelCheckpoint(
+        str(folder / "best.keras"), "val_loss", save_best_only=True
+    ),
+    "ProgbarLogger": lambda kinds, folder: kinds.ProgbarLogger(),
+    "TensorBoard": lambda kinds, folder: kinds.TensorBoard(
+        str(folder / "events"), histogram_freq=1, update_freq=2
+    ),
+    "TerminateOnNaN": lambda kinds, folder: kinds.TerminateOnNaN(),
+    "SidecarEvaluatorModelExport": lambda kinds, folder: kinds.SidecarEvaluatorModelExport(
+        str(folder / "export"), str(folder / "checkpoints"), monitor="val_loss"
+    ),
+}
+RATES = {
+    "LearningRateScheduler": lambda kinds: kinds.LearningRateScheduler(lambda epoch: 0.001),
+    "ReduceLROnPlateau": lambda kinds: kinds.ReduceLROnPlateau("loss", patience=1, min_delta=9.0),
+}
+OTHERS = {
+    "SwapEMAWeights": "refused",
+    "BaseLogger": "fails in Model.fit as well",
+    "RemoteMonitor": "needs a server",
+    "OrbaxCheckpoint": "needs a package",
+    "Callback": "no callback of its own",
+    "CallbackList": "refused in place of a list",
+}
+OF_ONE_STACK = ["BaseLogger", "SidecarEvaluatorModelExport", "SwapEMAWeights", "OrbaxCheckpoint"]
+
+
+def fit(tf, callback, rate):
+    """Train for two epochs of four steps."""
+    tf.keras.utils.set_random_seed(0)
+    model = tf.keras.Sequential(
+        [tf.keras.Input((4,)), tf.keras.layers.Dense(8, "relu"), tf.keras.layers.Dense(3)]
+    )
+    trainer = Trainer(model, scheme="full")
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile(tf.keras.optimizers.SGD(rate), loss, metrics=["accuracy"])
+    x, y = np.random.default_rng(0).normal(size=(32, 4)), np.arange(32) % 3
+    data = {"x": x, "y": y, "validation_data": (x, y), "batch_size": 8}
+    return trainer.fit(**data, epochs=2, verbose=0, callbacks=[callback])
+
+
+def decaying(tf):
+    return tf.keras.optimizers.schedules.CosineDecay(0.01, 8)
+
+
+def test_all_callbacks_of_keras_are_tried(tf):
+    kinds = vars(tf.keras.callbacks).items()
+    there = {name for name, kind in kinds if isinstance(kind, type)}
+    assert there - {*TRAIN, *RATES, *OTHERS} == set()
+    assert {*TRAIN, *RATES, *OTHERS} - there <= set(OF_ONE_STACK)
+
+
+@pytest.mark.parametrize("name", TRAIN)
+def test_it_trains(tf, tmp_path, name):
+    if not hasattr(tf.keras.callbacks, name):
+        pytest.skip("of the other stack")
+    history = fit(tf, TRAIN[name](tf.keras.callbacks, tmp_path), decaying(tf))
+    assert len(history.history["loss"]) == 2 and history.elastic["steps"] == 8
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_what_sets_the_rate_is_refused_where_a_schedule_does(tf, name):
+    make = RATES[name]
+    with pytest.raises(UsageError, match=f"{name} .*--schedule constant"):
+        fit(tf, make(tf.keras.callbacks), decaying(tf))
+    rates = fit(tf, make(tf.keras.callbacks), 0.01).history["learning_rate" if KERAS_3 else "lr"]
+    assert float(rates[-1]) == pytest.approx(0.001 if name == "LearningRateScheduler" else 0.01)
+
+
+@pytest.mark.skipif(not KERAS_3, reason="of Keras 3")
+def test_averaged_weights_are_refused(tf):
+    with pytest.raises(UsageError, match="SwapEMAWeights .*use_ema"):
+        fit(tf, tf.keras.callbacks.SwapEMAWeights(), 0.01)
+
+
+def test_a_backup_is_refused_beside_checkpoints_and_within_an_epoch(tf, tmp_path):
+    kind, optimizer = tf.keras.callbacks.BackupAndRestore, tf.keras.optimizers.SGD(0.01)
+    backup = kind(str(tmp_path / "a"))
+    require_supported_callbacks([backup], optimizer, checkpointed=False)
+    with pytest.raises(UsageError, match="BackupAndRestore .*Checkpointing"):
+        require_supported_callbacks([backup], optimizer, checkpointed=True)
+    within = kind(str(tmp_path / "b"), save_freq=10)
+    with pytest.raises(UsageError, match="within an epoch"):
+        require_supported_callbacks([within], optimizer, checkpointed=False)
+
+
+def test_a_class_and_a_function_are_called(tf):
+    made = named_callbacks("usercallbacks:Notes,usercallbacks:stops_after_an_epoch")
+    assert [type(callback).__name__ for callback in made] == ["Notes", "LambdaCallback"]
+    assert named_callbacks(None) == []
+
+
+@pytest.mark.parametrize(
+    "place, message",
+    [
+        ("usercallbacks:Nots", "usercallbacks has no 'Nots'"),
+        ("no.such.module:Notes", "cannot import no.such.module"),
+        ("usercallbacks:needs_more", "needs_more failed: TypeError: .*'project' .*without arguments"),
+        ("usercallbacks:none_at_all", "not a Keras callback"),
+    ],
+)
+def test_what_is_no_callback_is_told(tf, place, message):
+    with pytest.raises(UsageError, match=message):
+        named_callbacks(f"usercallbacks:Notes,{place}")
+
+
+def said(tf, losses, start_loss=0.5):
+    """Return the lines over steps of these losses, of a classifier of 100 classes."""
+    lines, watching = listen(), RisingLoss(100)
+    model = SimpleNamespace(optimizer=tf.keras.optimizers.SGD(0.001))
+    watching.run_state = SimpleNamespace(
+        start_loss=start_loss, loss=0.0, model=model, rates=RateSchedule(4e-4)
+    )
+    for batch, loss in enumerate(losses):
+        watching.run_state.loss = loss
+        watching.on_train_batch_end(batch)
+    return lines
+
+
+def test_a_loss_far_above_its_start_is_said_once_with_half_the_rate(tf):
+    (line,) = said(tf, [4.6] * 400)
+    assert "risen from 0.50 to" in line and "--learning-rate 0.0002" in line
+
+
+def test_a_single_minibatch_and_a_loss_that_recovers_say_nothing(tf):
+    assert not said(tf, [0.5, 6.0, 0.5, 0.5] * 100)
+    assert not said(tf, [2.0] * 200 + [0.3] * 200)
+
+
+def test_a_run_without_a_solved_head_says_nothing(tf):
+    assert not said(tf, [4.6] * 400, start_loss=None)

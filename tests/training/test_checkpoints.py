@@ -1,0 +1,529 @@
+"""Interrupted and resumed equals uninterrupted, to the bit; nothing good is lost; signals."""
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from builders import ArrayData, invented_profile, small_network, train_classifier
+from elastictrainer import RunError, Trainer, UsageError
+from elastictrainer.errors import Interrupted
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection import schemes
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat.variables import random_states
+from elastictrainer.training.callbacks import TrainerCallback
+from elastictrainer.training.checkpoints import CheckpointFiles, Checkpointing, Interruption
+from log_lines import listen
+
+STEPS, EPOCHS = 16, 4
+CLOCKED = ("step_ms_median", "ratio", "train_seconds", "train_seconds_total")
+
+
+class InterruptedData(ArrayData):
+    """Sends SIGINT before it hands out a given minibatch: ("train", epoch, number) or ("test", call)."""
+
+    def __init__(self, tf, when=None):
+        super().__init__(tf, steps=STEPS)
+        self.when = when
+        self.evaluations = 0
+
+    def train(self, epoch, first=0):
+        for number, batch in enumerate(super().train(epoch, first), first):
+            if self.when == ("train", epoch, number):
+                os.kill(os.getpid(), signal.SIGINT)
+            yield batch
+
+    def test(self):
+        self.evaluations += 1
+        for batch in super().test():
+            if self.when == ("test", self.evaluations):
+                os.kill(os.getpid(), signal.SIGINT)
+                self.when = None
+            yield batch
+
+
+@pytest.fixture(scope="module")
+def profile(tf):
+    return invented_profile(small_network(tf))
+
+
+class Run:
+    """A model to train into a folder; every one made alike."""
+
+    def __init__(self, tf, profile, folder, scheme):
+        tf.keras.utils.set_random_seed(3)
+        self._tf, self._profile, self._scheme = tf, profile, scheme
+        self.model = small_network(tf)
+        self.folder = RunFolder(folder)
+        folder.mkdir(exist_ok=True)
+        self.folder.write_config({"scheme": scheme, "rho": 0.9})
+        self.optimizer = optimizers.make("sgd", 0.05)
+
+    def fit(self, data, resume=False):
+        return train_classifier(
+            self._tf,
+            self.model,
+            data,
+            self.optimizer,
+            scheme=self._scheme,
+            profile=self._profile,
+            rho=0.9,
+            epochs=EPOCHS,
+            interval=1,
+            importance_batches=2,
+            deterministic=True,
+            activation_cache="off",
+            run=self.folder,
+            resume=resume,
+        )
+
+    def result(self):
+        """Return the parts that must be equal: variables, metrics and selections, without measured times."""
+        metrics = [{k: v for k, v in record.items() if k not in CLOCKED} for record in self.folder.metrics()]
+        variables = [
+            *self.model.variables,
+            *optimizers.variables_of(self.optimizer),
+            *random_states(self.model),
+        ]
+        return [v.numpy() for v in variables], metrics, self.folder.selections()
+
+
+@pytest.mark.usefixtures("sigint")
+def test_a_checkpoint_of_another_version_is_refused_and_nothing_is_cut(tf, profile, tmp_path, monkeypatch):
+    run = Run(tf, profile, tmp_path / "run", "elastic")
+    with pytest.raises(Interrupted):
+        run.fit(InterruptedData(tf, ("train", 2, 2)))
+    metrics = run.folder.metrics()
+    monkeypatch.setattr(CheckpointFiles, "restore", lambda self: {"cache_write": None, "callbacks": {}})
+    with pytest.raises(RunError, match="another version.*--output"):
+        Run(tf, profile, tmp_path / "run", "elastic").fit(ArrayData(tf, steps=STEPS), resume=True)
+    assert metrics and run.folder.metrics() == metrics
+
+
+QUICK = ("elastic", "prunetrain")  # with selections, and with work of its own at each interval
+
+
+@pytest.mark.usefixtures("sigint")
+@pytest.mark.parametrize(
+    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.long) for s in schemes.SCHEMES]
+)
+def test_resumed_equals_uninterrupted(tf, profile, tmp_path, scheme):
+    whole = Run(tf, profile, tmp_path / "whole", scheme)
+    whole.fit(ArrayData(tf, steps=STEPS))
+    # In the middle of an epoch, at the last step of one, and while one is evaluated: each time a new model.
+    for resume, when in enumerate((("train", 0, 9), ("train", 1, STEPS - 1), ("test", 2), None)):
+        parts = Run(tf, profile, tmp_path / "parts", scheme)
+        data = InterruptedData(tf, when)
+        if when:
+            with pytest.raises(Interrupted, match="et-train --resume"):
+                parts.fit(data, resume=bool(resume))
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        else:
+            summary = parts.fit(data, resume=True).elastic
+    (values, metrics, selections), (others, other_metrics, other_selections) = whole.result(), parts.result()
+    assert metrics == other_metrics and selections == other_selections
+    assert len(values) == len(others) > 20
+    for value, other in zip(values, others):
+        np.testing.assert_array_equal(value, other)
+    assert summary["steps"] == STEPS * EPOCHS and summary["epochs"] == EPOCHS
+    assert summary["selections"] == (len(selections) if schemes.selects(scheme) else 0)
+
+
+@pytest.mark.usefixtures("sigint")
+@pytest.mark.parametrize("step", [3, 6], ids=["in the middle", "at the last step"])
+def test_a_resumed_epoch_has_the_metrics_and_keras_validation_of_a_whole_one(tf, tmp_path, step):
+    def train(saver, stop_at=None):
+        tf.keras.utils.set_random_seed(3)
+        data, model, done = ArrayData(tf, steps=6), small_network(tf), itertools.count(1)
+
+        def stop(batch, logs):
+            if next(done) == stop_at:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        trainer = Trainer(model, scheme="full")
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        trainer.compile("adam", loss, metrics=["accuracy"])
+        history = trainer.fit(
+            data.stream,
+            steps_per_epoch=6,
+            epochs=2,
+            validation_data=ArrayData(tf, seed=1).stream().take(2),
+            callbacks=[tf.keras.callbacks.LambdaCallback(on_train_batch_end=stop), saver],
+            verbose=0,
+        )
+        return history
+
+    whole = train(Checkpointing(RunFolder(tmp_path / "whole"))).history
+    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= whole.keys()
+    run = RunFolder(tmp_path / "parts")
+    with pytest.raises(Interrupted, match=rf"step {step}\..*Checkpointing\(..., resume=True\)"):
+        train(Checkpointing(run), stop_at=step)
+    resumed = train(Checkpointing(run, resume=True))
+    assert resumed.epoch == [0, 1]
+    for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
+        assert resumed.history[name] == pytest.approx(whole[name], rel=1e-6), name
+
+
+@pytest.mark.usefixtures("sigint")
+def test_a_run_that_a_callback_has_stopped_is_resumed_to_the_end_of_its_epoch(tf, tmp_path):
+    run = RunFolder(tmp_path / "run")
+
+    def stop(batch, logs):
+        if batch == 2:
+            trainer.model.stop_training = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+    for resume in (False, True):
+        trainer = Trainer(small_network(tf), scheme="full")
+        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        callbacks = [
+            tf.keras.callbacks.LambdaCallback(on_train_batch_end=stop),
+            Checkpointing(run, resume=resume),
+        ]
+        given = {"steps_per_epoch": 6, "epochs": 2, "callbacks": callbacks, "verbose": 0}
+        with contextlib.nullcontext() if resume else pytest.raises(Interrupted, match=r"step 3\."):
+            history = trainer.fit(ArrayData(tf, steps=6).stream, **given)
+    assert history.elastic["steps"] == 3 and history.epoch == [0]
+
+
+def test_within_an_epoch_one_is_written_every_few_minutes(tf, tmp_path):
+    def train(folder, minutes):
+        newest = []
+        run = RunFolder(folder)
+
+        def note(batch, logs):
+            newest.append(max((p.name for p in run.checkpoints_path.glob("step-*")), default=None))
+
+        trainer = Trainer(small_network(tf), scheme="full")
+        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        note_each = tf.keras.callbacks.LambdaCallback(on_train_batch_end=note)
+        callbacks = [note_each, Checkpointing(run, minutes)]
+        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, epochs=2, callbacks=callbacks, verbose=0)
+        return newest
+
+    assert train(tmp_path / "rarely", 10.0) == [None, None, "step-000000002", "step-000000002"]
+    assert train(tmp_path / "often", 0.0) == [None, *(f"step-00000000{k}" for k in (1, 2, 3))]
+
+
+def test_checkpoints_hold_the_random_states(tf):
+    model = small_network(tf)
+    states = random_states(model)
+    assert len(states) == 1
+    before = states[0].numpy().copy()
+    model(np.zeros((4, 8, 8, 3)), training=True)
+    assert not np.array_equal(before, states[0].numpy())
+
+
+@pytest.mark.parametrize(
+    "when, message", [("before", "test loss is nan"), ("after", r"head/bias is not finite")]
+)
+def test_what_is_not_finite_is_not_saved(tf, profile, tmp_path, when, message):
+    """A weight turns into NaN before or after the second evaluation."""
+
+    class Poisoned(ArrayData):
+        evaluations = 0
+
+        def test(self):
+            self.evaluations += 1
+            if self.evaluations == 2 and when == "before":
+                self.poison()
+            yield from super().test()
+            if self.evaluations == 2 and when == "after":
+                self.poison()
+
+        def poison(self):
+            # Behind every activation: on some CPUs ReLU turns NaN into 0.
+            bias = poisoned.model.trainable_weights[-1]
+            bias.assign(tf.fill(bias.shape, np.nan))
+
+    poisoned = Run(tf, profile, tmp_path / "run", "full")
+    with pytest.raises(RunError, match=rf"{message} at step {2 * STEPS}.*learning-rate.*step-0000000{STEPS}"):
+        poisoned.fit(Poisoned(tf, steps=STEPS))
+    again = Run(tf, profile, tmp_path / "run", "full")
+    assert again.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["steps"] == STEPS * EPOCHS
+
+
+def test_divergence_stops_the_run_and_says_where(tf, tmp_path):
+    run, sgd = RunFolder.create(tmp_path / "run"), optimizers.make("sgd", 1e20)
+    with pytest.raises(RunError, match="at step .*learning-rate"):
+        train_classifier(tf, small_network(tf), ArrayData(tf, steps=6), sgd, scheme="full", run=run)
+
+
+def test_a_run_without_a_checkpoint_starts_anew(tf, profile, tmp_path):
+    fresh = Run(tf, profile, tmp_path / "run", "full")
+    fresh.folder.add_metrics({"epoch": 1})  # what a killed process may have left
+    assert fresh.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["epochs"] == EPOCHS
+    assert [record["epoch"] for record in fresh.folder.metrics()] == [1, 2, 3, 4]
+
+
+def test_another_runs_checkpoints_are_refused(tf, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    trainer = Trainer(small_network(tf), scheme="full")
+    trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+    def fit(saver):
+        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, epochs=1, callbacks=[saver], verbose=0)
+
+    fit(Checkpointing(run))
+    with pytest.raises(UsageError, match="earlier run.*resume=True"):
+        fit(Checkpointing(run))
+    fit(Checkpointing(run, resume=True))
+
+
+def test_only_data_from_a_function_can_be_resumed(tf, tmp_path):
+    trainer = Trainer(small_network(tf), scheme="full")
+    trainer.compile("sgd", "mse")
+    saver = Checkpointing(RunFolder.create(tmp_path / "run"), resume=True)
+    with pytest.raises(UsageError, match=r"\(epoch, first\)"):
+        trainer.fit(np.zeros((8, 8, 8, 3)), np.zeros((8, 3)), callbacks=[saver])
+
+
+def test_two_callbacks_that_would_share_a_state_are_refused(tf, tmp_path):
+    class Count(TrainerCallback):
+        def state(self):
+            return 1
+
+    class Silent(TrainerCallback):
+        """Keeps no state: any number of it may be there."""
+
+    def fit(*callbacks):
+        trainer = Trainer(small_network(tf), scheme="full")
+        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        saver = Checkpointing(RunFolder(tmp_path / "run"))
+        return trainer.fit(ArrayData(tf).stream, steps_per_epoch=1, callbacks=[*callbacks, saver], verbose=0)
+
+    with pytest.raises(UsageError, match="two callbacks Count"):
+        fit(Count(), Count())
+    fit(Count(), Silent(), Silent())
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_rate_that_a_callback_has_set_stays_set(tf, tmp_path, optimizer):
+    run, rates = RunFolder(tmp_path / "run"), []
+
+    def train(epochs, **options):
+        trainer = Trainer(small_network(tf), scheme="full")
+        made = optimizers.make(optimizer, 0.1)
+        trainer.compile(made, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        note = tf.keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs: rates.append(optimizers.learning_rate_of(made)),
+            on_epoch_end=lambda epoch, logs: made.learning_rate.assign(0.025),
+        )
+        callbacks = [note, Checkpointing(run, **options)]
+        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, epochs=epochs, callbacks=callbacks, verbose=0)
+
+    train(1)
+    train(2, resume=True)
+    assert rates == pytest.approx([0.1, 0.025])
+
+
+@pytest.fixture
+def saved(tf, tmp_path):
+    """A variable, and its checkpoints after the steps 1, 2 and 3, whose numbers are its values."""
+    variable = tf.Variable(tf.zeros(1000))
+    checkpoints = CheckpointFiles(tmp_path / "checkpoints", values=[variable])
+    for step in (1, 2, 3):
+        variable.assign(tf.fill([1000], float(step)))
+        checkpoints.save(step, {"step": step})
+    return variable, checkpoints
+
+
+def restored_silently(checkpoints, **options):
+    """Restore; the user is told nothing."""
+    listen(pytest.fail)
+    return checkpoints.restore(**options)
+
+
+def names(checkpoints):
+    return [path.name for path in checkpoints.saved()]
+
+
+def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
+    variable, checkpoints = saved
+    assert names(checkpoints) == ["step-000000003", "step-000000002"]
+    variable.assign(tf.zeros(1000))
+    assert restored_silently(checkpoints) == {"step": 3} and variable.numpy()[0] == 3
+
+
+def test_zeros_that_are_restored_take_no_memory_of_their_own(tf, tmp_path):
+    def address(variable):
+        return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]
+
+    slots = [tf.Variable(tf.zeros((16, 16))) for _ in range(3)]
+    slots[2].assign_add(tf.ones((16, 16)))
+    checkpoints = CheckpointFiles(tmp_path / "checkpoints", slots=slots)
+    checkpoints.save(1, {})
+    slots[0].assign_add(tf.ones((16, 16)))
+    assert restored_silently(checkpoints) == {}
+    assert [slot.numpy().max() for slot in slots] == [0, 0, 1]
+    assert address(slots[0]) == address(slots[1])
+
+
+def test_without_any_nothing_is_restored(tf, tmp_path):
+    variable = tf.Variable(4.0)
+    assert restored_silently(CheckpointFiles(tmp_path / "none", values=[variable])) is None
+    assert variable.numpy() == 4
+
+
+@pytest.mark.parametrize("file", ["variables.index", "variables.data-00000-of-00001"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda f: f.write_bytes(f.read_bytes()[: f.stat().st_size // 2]),
+        lambda f: f.write_bytes(b""),
+        lambda f: f.unlink(),
+        lambda f: f.write_bytes(
+            bytes([b ^ 255 if k == f.stat().st_size // 2 else b for k, b in enumerate(f.read_bytes())])
+        ),
+    ],
+    ids=["cut", "empty", "missing", "one byte"],
+)
+def test_a_damaged_checkpoint_is_said_and_the_older_one_used(saved, file, damage):
+    variable, checkpoints = saved
+    damage(checkpoints.saved()[0] / file)
+    said = listen()
+    assert checkpoints.restore() == {"step": 2} and variable.numpy()[0] == 2
+    assert len(said) == 2 and "step-000000003 is damaged" in said[0]
+    assert "kept as" in said[1] and "damaged-step-000000003" in said[1]
+    assert names(checkpoints) == ["step-000000002"]
+    assert len(list((checkpoints.folder / "damaged-step-000000003").iterdir())) in (1, 2)
+    damage(checkpoints.saved()[0] / file)
+    with pytest.raises(RunError, match="with another --output"):
+        checkpoints.restore()
+    assert names(checkpoints) == ["step-000000002"]
+
+
+def test_what_others_put_beside_checkpoints_is_neither_read_counted_nor_removed(saved):
+    variable, checkpoints = saved
+    shutil.copytree(checkpoints.saved()[0], checkpoints.folder / "step-best")
+    (checkpoints.folder / "step-1.tar.gz").write_bytes(b"an archive")
+    checkpoints.save(4, {"step": 4})
+    assert names(checkpoints) == ["step-000000004", "step-000000003"]
+    assert restored_silently(checkpoints) == {"step": 4}
+    assert (checkpoints.folder / "step-best" / "variables.index").exists()
+    assert (checkpoints.folder / "step-1.tar.gz").read_bytes() == b"an archive"
+
+
+@pytest.mark.parametrize("name", ["run[1]", "run*", "run?", "[a-z]", "tab\tand \\ ü"])
+def test_any_path_can_be_restored_from(tf, tmp_path, name):
+    variable = tf.Variable(5.0)
+    checkpoints = CheckpointFiles(tmp_path / name / "checkpoints", values=[variable])
+    checkpoints.save(1, {"step": 1})
+    variable.assign(0.0)
+    assert restored_silently(checkpoints) == {"step": 1} and variable.numpy() == 5
+
+
+def test_an_unfinished_checkpoint_is_removed(saved):
+    _, checkpoints = saved
+    part = checkpoints.folder / ".step-000000004.123.part"
+    part.mkdir()
+    (part / "variables.index").write_bytes(b"half")
+    assert restored_silently(checkpoints) == {"step": 3} and not part.exists()
+
+
+def test_one_that_cannot_be_written_leaves_those_before_it(saved):
+    _, checkpoints = saved
+    (checkpoints.folder / f".step-000000004.{os.getpid()}.part").write_text("in the way")
+    with pytest.raises(RunError, match="checkpoint.*step-000000003"):
+        checkpoints.save(4, {"step": 4})
+    assert names(checkpoints) == ["step-000000003", "step-000000002"]
+
+
+def test_a_first_one_that_cannot_be_written_is_told(tf, tmp_path):
+    (tmp_path / "checkpoints").write_text("in the way")
+    with pytest.raises(RunError, match="checkpoint.*none before"):
+        CheckpointFiles(tmp_path / "checkpoints", values=[tf.Variable(0.0)]).save(1, {})
+
+
+def test_where_all_are_damaged_nothing_is_removed(saved):
+    _, checkpoints = saved
+    for path in checkpoints.saved():
+        next(path.glob("variables.data*")).write_bytes(b"")
+    said = listen()
+    with pytest.raises(RunError, match="can be read"):
+        checkpoints.restore()
+    assert len(said) == 2 and len(checkpoints.saved()) == 2
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def number(request):
+    """A signal, with Python's own handling: a shell's background job ignores SIGINT."""
+    own = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {one: signal.signal(one, handler) for one, handler in own.items()}
+    yield request.param
+    for one, handler in before.items():
+        signal.signal(one, handler)
+
+
+def test_a_signal_is_noted_and_handlers_are_put_back(number):
+    before = signal.getsignal(number)
+    with Interruption() as interruption:
+        assert not interruption.asked
+        os.kill(os.getpid(), number)
+        assert interruption.asked
+        assert signal.getsignal(number) is signal.SIG_DFL, "the next one is held back as well"
+    assert signal.getsignal(number) is before
+
+
+def test_entered_again_nothing_was_asked_yet(number):
+    interruption = Interruption()
+    with interruption:
+        os.kill(os.getpid(), number)
+    with interruption:
+        assert not interruption.asked
+
+
+def test_what_is_ignored_stays_ignored(number):
+    signal.signal(number, signal.SIG_IGN)
+    with Interruption() as interruption:
+        os.kill(os.getpid(), number)
+        assert not interruption.asked
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_outside_the_main_thread_it_does_nothing(number):
+    before, seen = signal.getsignal(number), []
+
+    def enter():
+        with Interruption():
+            seen.append(signal.getsignal(number))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    endless = (
+        "import time\nfrom elastictrainer.training.checkpoints import Interruption\n"
+        "with Interruption() as interruption:\n    print('go', flush=True)\n"
+        "    while not interruption.asked: time.sleep(0.01)\n"
+        "    print('asked', flush=True)\n    while True: time.sleep(0.01)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", endless],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        for word in ("go", "asked"):
+            assert process.stdout.readline().strip() == word
+            process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=280) == -signal.SIGINT  # 130 to a shell
+    finally:
+        process.kill()
+        process.stdout.close()

@@ -1,0 +1,318 @@
+"""The files that a run leaves in its folder, and the lines that it shows."""
+
+import contextlib
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+
+from builders import ArrayData, invented_profile, small_network, train_classifier
+from elastictrainer import Trainer, UsageError
+from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.selection.plan import Plan
+from elastictrainer.selection.policy import Policy
+from elastictrainer.steps import optimizers
+from elastictrainer.training.record import Display, RunRecord, duration
+from elastictrainer.training.state import RunState
+
+SUMMARY = {
+    "scheme",
+    "rho_requested",
+    "rho_predicted",
+    "rho_achieved",
+    "accuracy",
+    "loss",
+    "accuracy_best",
+    "train_seconds",
+    "full_training_seconds",
+    "validation_seconds",
+    "importance_seconds",
+    "selection_seconds",
+    "trace_seconds",
+    "steps",
+    "selections",
+    "step_ms_median",
+    "full_step_ms",
+    "peak_rss_bytes",
+    "seed",
+}
+
+
+def test_an_elastic_run_fills_its_folder(tf, tmp_path):
+    data = ArrayData(tf, steps=24)
+    run = RunFolder.create(tmp_path / "run")
+    run.write_config({"scheme": "elastic", "rho": 0.9})
+    model = small_network(tf)
+    profile = invented_profile(model)
+    profile.save(run.profile_path)
+    summary = train_classifier(
+        tf,
+        model,
+        data,
+        optimizers.make("sgd", 0.05),
+        profile=profile,
+        rho=0.9,
+        epochs=4,
+        interval=2,
+        importance_batches=3,
+        activation_cache="off",
+        run=run,
+        seed=5,
+    ).elastic
+    assert SUMMARY <= summary.keys() and summary == json.loads((run.path / "summary.json").read_text())
+    assert summary["steps"] == 4 * 24 and summary["seed"] == 5 and summary["selections"] == 2
+    assert 0 < summary["importance_seconds"] < summary["train_seconds"]
+    assert [r["epoch"] for r in run.metrics()] == [1, 2, 3, 4]
+    selections = run.selections()
+    assert [s["step"] for s in selections] == [6, 48]
+    for s in selections:
+        assert s["over_budget"] or s["predicted_ms"] <= s["rho_target"] * profile.full_ms * (1 + 1e-9)
+        assert len(s["importance"]) == 10 and s["selected"]
+    assert [p.name for p in sorted(run.checkpoints_path.iterdir())] == ["step-000000072", "step-000000096"]
+    reloaded = tf.keras.models.load_model(run.model_path)
+    x, _ = next(data.test())
+    np.testing.assert_allclose(reloaded(x), model(x), rtol=1e-5)
+
+
+@pytest.fixture
+def fit(tf):
+    """Trains a network for an epoch, with a record and without evaluation."""
+
+    def fitted(record):
+        trainer = Trainer(small_network(tf), scheme="full")
+        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, callbacks=record, verbose=0)
+
+    return fitted
+
+
+def test_without_evaluation_its_results_are_left_open(fit, tmp_path, capsys):
+    run = RunFolder.create(tmp_path / "run")
+    history = fit(RunRecord(run, owner="me"))
+    (line,) = run.metrics()
+    assert line["test_loss"] is line["test_accuracy"] is line["train_accuracy"] is None
+    assert line["train_loss"] == pytest.approx(history.history["loss"][0])
+    assert run.summary()["owner"] == "me" and "accuracy" not in run.summary()
+    assert "epoch 1/1  loss" in capsys.readouterr().out
+
+
+def test_validation_of_keras_is_recorded_as_validation(tf, tmp_path, capsys):
+    run = RunFolder.create(tmp_path / "run")
+    trainer = Trainer(small_network(tf), scheme="full")
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile("sgd", loss, metrics=["accuracy"])
+    data = ArrayData(tf)
+    history = trainer.fit(
+        data.stream,
+        steps_per_epoch=2,
+        validation_data=next(data.test()),
+        callbacks=RunRecord(run),
+        verbose=0,
+    ).history
+    (line,) = run.metrics()
+    assert (line["val_loss"], line["val_accuracy"]) == (history["val_loss"][0], history["val_accuracy"][0])
+    assert line["test_loss"] is line["test_accuracy"] is None
+    assert "validation accuracy" in capsys.readouterr().out
+
+
+def test_without_a_folder_it_only_shows(fit, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    history = fit(RunRecord(seed=3))
+    assert history.elastic["seed"] == 3 and "epoch 1/1" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_another_run_has_written_to_is_refused(fit, tmp_path):
+    run = RunFolder.create(tmp_path / "run")
+    fit(RunRecord(run, quiet=True))
+    before = run.metrics(), run.summary()
+    with pytest.raises(UsageError, match="holds another run.*resume=True"):
+        fit(RunRecord(run, quiet=True))
+    assert (run.metrics(), run.summary()) == before
+
+
+def test_torn_and_later_lines_are_cut(tmp_path):
+    run = RunFolder(tmp_path)
+    for epoch in (1, 2, 3):
+        run.add_metrics({"epoch": epoch})
+    with open(run.metrics_path, "a") as file:
+        file.write('{"epoch": 4')
+    record = RunRecord(run)
+    record.run_state = type("State", (), {"selections": [{"step": 9}]})()
+    record.restore({"metrics": 2, "selections": 0})
+    run.add_metrics({"epoch": 3})
+    assert [json.loads(line)["epoch"] for line in run.metrics_path.read_text().splitlines()] == [1, 2, 3]
+    assert record.run_state.selections == []
+
+
+RECORD = {
+    "epoch": 1,
+    "step": 5,
+    "train_loss": 0.5,
+    "train_accuracy": 0.75,
+    "test_loss": 0.25,
+    "test_accuracy": 0.8,
+    "step_ms_median": 12.34,
+    "ratio": 0.4567,
+    "train_seconds": 7.0,
+    "learning_rate": 1e-4,
+}
+UNKNOWN = dict.fromkeys(("train_accuracy", "test_loss", "test_accuracy", "ratio"))
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def terminal():
+    """stderr, as if it were a terminal."""
+    return contextlib.redirect_stderr(Terminal())
+
+
+def tags(tf, run):
+    found = set()
+    for file in run.events_path.rglob("events*"):
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
+            found |= {value.tag for value in event.summary.value}
+    return found
+
+
+def state_at(loss, step_ms):
+    """Of a run whose full steps take 20 ms."""
+    policy = Policy(np.array([True, False]), Plan([0.0], 1.0, 5))
+    state = RunState(None, "bn-bias", None, 1, loss=loss, step_ms=step_ms)
+    state.policy = policy
+    state.progress.timed_full_ms = [20.0]
+    return state
+
+
+def test_an_epoch_is_a_line(capsys):
+    display = Display()
+    display.epoch_begins(1, 12, 5)
+    display.epoch_ends(RECORD, 12)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.split("  ") == [
+        "epoch",
+        "1/12",
+        "loss 0.5000",
+        "accuracy 75.0 %",
+        "test loss 0.2500",
+        "test accuracy 80.0 %",
+        "12.3 ms/step",
+        "ratio 0.457",
+        "7.0 s",
+    ]
+
+
+def test_a_validated_epoch_has_its_figures_and_how_long_the_run_will_go_on(capsys):
+    display = Display()
+    record = {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}
+    display.epoch_ends(record, 12, left_s=4000.0)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.search("validation loss 0.2500 .*accuracy 80.0 %", line) and "test" not in line
+    assert line.endswith("  7.0 s  1 h 07 min left")
+
+
+@pytest.mark.parametrize(
+    "seconds, said",
+    [
+        (0.2, "0 s"),
+        (89, "89 s"),
+        (91, "2 min"),
+        (3540, "59 min"),
+        (3600, "1 h 00 min"),
+        (90000, "25 h 00 min"),
+    ],
+)
+def test_a_time_is_read_at_a_glance(seconds, said):
+    assert duration(seconds) == said
+
+
+def test_what_is_not_known_is_left_out(capsys):
+    Display().epoch_ends({**RECORD, **UNKNOWN, "epoch": 3}, 3)
+    assert capsys.readouterr().out == "epoch 3/3  loss 0.5000  12.3 ms/step  7.0 s\n"
+
+
+def test_on_a_terminal_steps_are_a_bar(capsys):
+    display = Display()
+    with terminal() as stderr:
+        display.epoch_begins(2, 3, 40, done=10)
+        state = state_at(loss=0.5, step_ms=15.0)
+        state.epochs, state.steps_per_epoch, state.progress.step = 3, 40, 50
+        state.watch.seconds.update({"steps": 90.0, "validation": 10.0, "calibration": 55.0})
+        for _ in range(30):
+            display.step_done(state, {"accuracy": 0.75})
+        display.say("tensors were selected")  # the bar is drawn again below
+        display.epoch_ends({**RECORD, "epoch": 2, "step": 80}, 3)
+    shown = stderr.getvalue()
+    assert "epoch 2/3" in shown and "10/40" in shown
+    assert "loss=0.500" in shown and "acc=0.750" in shown and "ratio=0.75" in shown
+    # 70 steps of the run are left, at two seconds each; the epoch has 30 left.
+    assert "left=2 min" in shown
+    said = capsys.readouterr().out
+    assert "tensors were selected\n" in said and "epoch 2/3  loss 0.5000" in said
+
+
+def test_without_accuracy_and_ratio_the_bar_shows_the_rest():
+    display, state = Display(), state_at(loss=0.5, step_ms=15.0)
+    state.progress.timed_full_ms = []
+    with terminal() as stderr:
+        display.epoch_begins(1, 1, 2)
+        display.step_done(state, {})
+        display.say("the bar is drawn again")
+        display.close()
+    shown = stderr.getvalue()
+    assert "loss=0.500" in shown and "acc" not in shown and "ratio" not in shown
+
+
+def test_quiet_it_shows_nothing(capsys):
+    display = Display(quiet=True)
+    with terminal() as stderr:
+        display.epoch_begins(1, 1, 2)
+        display.step_done(state_at(0.5, 15.0), {})
+        display.epoch_ends(RECORD, 1)
+        display.say("nobody hears")
+    assert not stderr.getvalue() and not capsys.readouterr().out
+
+
+def test_events_are_written_into_the_run_folder(tf, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    display = Display(run, quiet=True)
+    display.epoch_ends(RECORD, 2)
+    display.close()
+    assert tags(tf, run) == {
+        "train/loss",
+        "train/accuracy",
+        "train/step_ms_median",
+        "train/seconds",
+        "train/learning_rate",
+        "train/ratio",
+        "test/loss",
+        "test/accuracy",
+    }
+
+
+def test_a_validated_run_has_its_own_events(tf, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    display = Display(run, quiet=True)
+    display.epoch_ends({**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}, 2)
+    display.close()
+    assert {"val/loss", "val/accuracy"} <= tags(tf, run) and "test/loss" not in tags(tf, run)
+    assert {path.name for path in run.events_path.iterdir()} == {"train", "val"}
+
+
+def test_a_report_that_had_nothing_to_show_writes_no_events(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    Display(run).close()
+    assert not run.events_path.exists()
+
+
+def test_without_a_run_folder_nothing_is_written(tf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    display = Display(quiet=True)
+    display.epoch_ends(RECORD, 2)
+    display.close()
+    assert not list(tmp_path.iterdir())
