@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.reading import Reading
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, keeping, memory, profiling
 from elastictrainer.experiment.exporting import export_run
@@ -51,9 +50,9 @@ def train(
         except (DamagedImages, UnreadableImages) as error:
             about = run.environment()
             if about and error.files:  # the run can be resumed when they were replaced or deleted
-                noted = Reading(**about.get("damaged", {})).record()
-                noted["damaged"] = sorted({*noted["damaged"], *error.files})
-                run.write_environment({**about, "damaged": noted})
+                noted = about.get("damaged", {})
+                damaged = sorted({*noted.get("damaged", ()), *error.files})
+                run.write_environment({**about, "damaged": {**noted, "damaged": damaged}})
             raise
 
 
@@ -202,7 +201,7 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
     if settings.init_from and RunFolder(settings.init_from).class_names() == list(data.class_names):
         return "keep"
     try:
-        hold_columns(model, keeping.earlier_class_count(settings))
+        hold_columns(model, len(keeping.earlier_classes(settings)))
     except UsageError as error:
         LOG.info(f"note: {error}")
         return "keep"

@@ -9,11 +9,9 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.image_folder import class_folders, read_classes
-from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import IndexedSplit, labels_in
+from elastictrainer.data.user_images import FileSplit, Reading, class_folders, read_classes
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.profiling import make_profile, profile_metadata
@@ -248,14 +246,14 @@ def own_images(folder: Path, class_names: Sequence[str]) -> IndexedSplit:
     folder = folder / "train" if (folder / "train").is_dir() else folder
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}: give the client's images (--node-config images=...).")
-    names = class_folders(folder)
-    unknown = sorted(set(names) - set(class_names))
+    classes = class_folders(folder)
+    unknown = sorted(set(classes) - set(class_names))
     if unknown:
         raise UsageError(
             f"{folder} has the class {unknown[0]!r}, which the server does not have. Expected: CLASS/IMAGE "
             "with the classes of the server's data."
         )
-    return read_classes(folder, names, Reading()).relabelled(labels_in(class_names, names))
+    return read_classes(classes, Reading()).relabelled(labels_in(class_names, list(classes)))
 
 
 def keep_decoded(data: ImageData) -> ImageData:
