@@ -16,7 +16,7 @@ from elastictrainer.models.user_models import last_activation
 from elastictrainer.runs import ownership
 from elastictrainer.runs.files import without_wildcards
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.steps.keras_compat.inference import compute_in_float32
+from elastictrainer.steps.keras_compat.layers import compute_in_float32
 
 _SUM_OFF = 1e-3  # of probabilities, 8-bit weights included
 _FORMATS = "a run folder, a .keras file, a SavedModel folder, a .tflite file"

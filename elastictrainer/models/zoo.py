@@ -10,7 +10,7 @@ from elastictrainer.models import augmentation, keras_applications, model_file, 
 from elastictrainer.models.architecture import Architecture, WeightsFile
 from elastictrainer.models.preprocessing import Preprocessing
 from elastictrainer.registry import HEAD_INIT, KERAS_NETWORKS, MODEL
-from elastictrainer.steps.keras_compat.inference import in_inference_mode
+from elastictrainer.steps.keras_compat.layers import in_inference_mode
 
 _DEMO_HINT = "To see the whole program at work without any download: bash scripts/demo.sh"
 _OWN_SIZE = 224  # pixels, for the user's own models

@@ -9,7 +9,7 @@ from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_compat.fitting import compilation, count_step
-from elastictrainer.steps.keras_objective import KerasMetrics, KerasObjective
+from elastictrainer.steps.objective import KerasMetrics, KerasObjective
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.policies import make_scorer
 from elastictrainer.training.state import RunState

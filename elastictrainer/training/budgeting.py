@@ -8,7 +8,7 @@ import numpy as np
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.keras_objective import KerasObjective
+from elastictrainer.steps.objective import KerasObjective
 from elastictrainer.steps.timing import time_steps
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.forecast import RunShape, forecast

@@ -22,8 +22,7 @@ from elastictrainer.runs.schemas import loads
 from elastictrainer.selection.budget import Budget
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.optimizer import rate_variables
-from elastictrainer.steps.keras_compat.variables import name_of, random_states, tf_variables
-from elastictrainer.steps.zeros import share_zeros
+from elastictrainer.steps.keras_compat.variables import name_of, random_states, share_zeros, tf_variables
 from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.progress import Progress
 from elastictrainer.training.stopwatch import CHECKPOINT

@@ -4,7 +4,7 @@ from typing import Optional
 
 import numpy as np
 
-from elastictrainer.cache.cache_storage import CacheError
+from elastictrainer.cache.storage import CacheError
 from elastictrainer.runs.log import LOG
 from elastictrainer.training import stopwatch
 from elastictrainer.training.cached_steps import CachedStepRunner

@@ -14,7 +14,7 @@ from elastictrainer.selection.policy import Policy
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.selection.settings import SelectionSettings
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_objective import Minibatch, make_variables
+from elastictrainer.steps.objective import Minibatch, make_variables
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import digest

@@ -9,7 +9,7 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import profile_model
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled_step import CompiledSteps
-from elastictrainer.steps.keras_objective import Minibatch
+from elastictrainer.steps.objective import Minibatch
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.steps.compiled_step import CompiledSteps
-from elastictrainer.steps.kinds import CACHE_READ
+from elastictrainer.steps.timing import CACHE_READ
 from elastictrainer.training.cached_steps import CachedStepRunner
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.state import RunState

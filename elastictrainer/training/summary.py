@@ -4,7 +4,7 @@ from typing import Any, Dict
 
 import numpy as np
 
-from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE
+from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE
 from elastictrainer.training import stopwatch
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, VALIDATION

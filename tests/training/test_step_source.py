@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastictrainer.steps.kinds import CACHE_READ
+from elastictrainer.steps.timing import CACHE_READ
 from elastictrainer.training.progress import Progress
 from elastictrainer.training.step_source import StepSource
 from elastictrainer.training.stopwatch import FULL_TRACING, STEPS, TRACING, Stopwatch
