@@ -12,7 +12,7 @@ _HOME = {
     "ImportanceEvaluator": "elastictrainer.selection.importance",
     "Objective": "elastictrainer.steps.objective",
     "Trainer": "elastictrainer.training.trainer",
-    "Deadline": "elastictrainer.training.deadline",
+    "Deadline": "elastictrainer.training.clock",
     "RateSchedule": "elastictrainer.steps.rates",
     "CacheSettings": "elastictrainer.cache.settings",
     "BestWeights": "elastictrainer.training.evaluation",

@@ -53,6 +53,11 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[:most] + "..."
 
 
+def abbreviated(items: Sequence[str]) -> str:
+    """Return the first three items, separated by commas, and how many more there are."""
+    return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
+
+
 def reason(error: Exception) -> str:
     """Return the line of an error's message that names the cause.
 

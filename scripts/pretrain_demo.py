@@ -16,7 +16,7 @@ import tensorflow as tf
 from PIL import Image, ImageDraw, ImageFont
 
 from elastictrainer.data import demo_digits
-from elastictrainer.models import demo_network
+from elastictrainer.models import zoo
 
 # Without the lower-case letters that look like their capitals, or like another.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghijmnqrty"
@@ -53,7 +53,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--output", default=str(demo_network.WEIGHTS))
+    parser.add_argument("--output", default=str(zoo.DEMO_WEIGHTS))
     arguments = parser.parse_args()
 
     tf.keras.utils.set_random_seed(0)
@@ -61,7 +61,7 @@ def main() -> None:
     train, test = slice(HELD_OUT, None), slice(0, HELD_OUT)
     pixels = tf.keras.Input((demo_digits.SIZE, demo_digits.SIZE, 3))
     features = tf.keras.layers.Rescaling(1 / 127.5, offset=-1.0)(pixels)
-    backbone = demo_network.backbone((demo_digits.SIZE, demo_digits.SIZE, 3))
+    backbone = zoo.demo_backbone((demo_digits.SIZE, demo_digits.SIZE, 3))
     pooled = tf.keras.layers.GlobalAveragePooling2D()(backbone(features))
     model = tf.keras.Model(pixels, tf.keras.layers.Dense(len(LETTERS))(pooled))
     steps = arguments.epochs * (len(images[train]) // 32)
@@ -72,7 +72,7 @@ def main() -> None:
     )
     model.fit(images[train], labels[train], batch_size=32, epochs=arguments.epochs, verbose=2)
     np.savez_compressed(arguments.output, *[w.astype(np.float16) for w in backbone.get_weights()])
-    demo_network.load_weights(backbone, arguments.output)  # in the half precision that ships
+    zoo.load_arrays(backbone, arguments.output)  # in the half precision that ships
     right = model.predict(images[test], verbose=0).argmax(axis=1) == labels[test]
     print(f"accuracy on pictures held out: {100 * np.mean(right):.1f} %")
 

@@ -7,7 +7,7 @@ import os
 
 import tensorflow as tf
 
-from elastictrainer.models.preprocessing import Preprocessing
+from elastictrainer.models.zoo import Preprocessing
 
 _FIRES = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256))
 _POOLED_AFTER = (3, 5)  # numbers of the fire modules

@@ -71,9 +71,9 @@ def test_a_name_that_no_file_can_have_is_unknown_as_well(name):
 
 def test_names_are_those_that_the_modules_make(tf):
     from elastictrainer import registry
-    from elastictrainer.data import tfds_data
+    from elastictrainer.data import published
 
-    assert registry.DATASET.names == (*tfds_data.TFDS_CLASSES, "demo")
+    assert registry.DATASET.names == (*published.TFDS_CLASSES, "demo")
 
 
 @pytest.mark.parametrize("settings", [TrainSettings, ProfileSettings])

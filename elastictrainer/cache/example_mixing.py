@@ -1,14 +1,13 @@
 """A check of which ops of a step mix the examples of a minibatch: those cannot be cached one by one."""
 
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.cache.split import TracedStep
 from elastictrainer.cache.storable import is_storable, row_bytes
-from elastictrainer.runs import resident
 from elastictrainer.steps.graph_optimisation import optimised
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.step_in_graph import flat
@@ -16,12 +15,12 @@ from elastictrainer.steps.step_in_graph import flat
 # What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
 # or another number of rows.
 ALIKE, MIXES, FOLDS = "alike", "mixes", "folds"
-_HELD, _HELD_LITTLE = 128e6, 32e6  # bytes of tensors that are compared at once; within a limit of memory
+_HELD = 64e6  # bytes of tensors that are compared at once: a run may have a limit of memory
 _ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
 
 
 def stop_where_examples_mix(
-    step: TracedStep, minibatch: Any, known: Dict[str, str], held: Optional[float] = None
+    step: TracedStep, minibatch: Any, known: Dict[str, str], held: float = _HELD
 ) -> None:
     """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
 
@@ -32,7 +31,7 @@ def stop_where_examples_mix(
         step: whose `ops` change.
         minibatch: inputs and labels of a full size.
         known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are added.
-        held: bytes of tensors that are compared at once; None: `most_held`.
+        held: bytes of tensors that are compared at once.
     """
     ops = step.ops
     inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
@@ -45,7 +44,7 @@ def stop_where_examples_mix(
         for tensor in ops.operations[k].outputs
         if is_storable(tensor, batch)
     ]
-    for tensors in in_parts(new, batch, held or most_held()) if batch > 1 else ():
+    for tensors in in_parts(new, batch, held) if batch > 1 else ():
         _compare_examples(step, tensors, inputs, known)
     found = {k: known.get(ops.operations[k].name) for k in ops.frozen}
     mixing = {k for k, what in found.items() if what == MIXES}
@@ -75,11 +74,6 @@ def _compare_examples(
         what = MIXES if not alike else ALIKE if count == batch else FOLDS
         if known.get(tensor.op.name, ALIKE) == ALIKE or what == MIXES:  # an op may have several outputs
             known[tensor.op.name] = what
-
-
-def most_held() -> float:
-    """Return the bytes of tensors that are compared at once."""
-    return _HELD if resident.keeps_large_blocks() else _HELD_LITTLE
 
 
 def in_parts(tensors: Sequence[Any], batch: int, most: float) -> Iterator[List[Any]]:

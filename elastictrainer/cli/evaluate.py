@@ -51,8 +51,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         ownership.refuse_links(Path(options.model))
     folder = Path(options.output or (Path(options.model) / "evaluation" if is_run else "evaluation"))
     load_tensorflow()
-    from elastictrainer.data.reading import Reading
-    from elastictrainer.experiment import earlier_data, labelled_images, scoring
+    from elastictrainer.data.user_images import Reading
+    from elastictrainer.experiment import keeping, labelled_images, scoring
     from elastictrainer.models import predictor
     from elastictrainer.plotting import drawing, evaluation
 
@@ -61,11 +61,11 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     run_folder = RunFolder(options.model)
     if options.dataset is None:
         images = labelled_images.load_run_images(run_folder, options.part, options.data_dir)
-        images = earlier_data.add_earlier_images(run_folder, images)
+        images = keeping.add_earlier_images(run_folder, images)
     else:
         images = labelled_images.load_images(options.dataset, options.part, options.data_dir, reading)
         if is_run:
-            images = earlier_data.mark_old_classes(run_folder, images)
+            images = keeping.mark_old_classes(run_folder, images)
     classifier = predictor.load(options.model, options.weights, options.trust_model)
     scores = scoring.score(classifier, images, options.image_size)
     for line in _lines(scores):

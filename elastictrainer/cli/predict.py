@@ -6,10 +6,10 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Dict, Iterator, Optional, Sequence
+from typing import Dict, Optional, Sequence
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
-from elastictrainer.errors import RunError, UsageError
+from elastictrainer.errors import RunError, UsageError, abbreviated
 from elastictrainer.runs.environment import load_tensorflow
 from elastictrainer.runs.log import LOG
 
@@ -39,8 +39,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     import numpy as np
 
     from elastictrainer.data import pictures
-    from elastictrainer.data.file_split import FileSplit
-    from elastictrainer.data.reading import abbreviated
+    from elastictrainer.data.user_images import FileSplit
     from elastictrainer.experiment import scoring
     from elastictrainer.models import predictor
 
@@ -74,6 +73,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
 def _pictures(asked: Sequence[str], stack: contextlib.ExitStack) -> Dict[Path, str]:
     """Return the files to read and their names; standard input is in a file until `stack` closes."""
+    from elastictrainer.data import pictures
+
     found: Dict[Path, str] = {}
     for name in asked:
         if name == _STDIN:
@@ -82,23 +83,18 @@ def _pictures(asked: Sequence[str], stack: contextlib.ExitStack) -> Dict[Path, s
             file.write_bytes(sys.stdin.buffer.read())
             found[file] = name
         elif Path(name).is_dir():
-            files = list(_inside(Path(name)))
-            if not files:
+            files = list(pictures.files_inside(Path(name)))
+            images = [file for file in files if pictures.has_picture_name(file)]
+            others = [str(file) for file in files if not pictures.has_picture_name(file)]
+            if others:
+                ends = " ".join(pictures.SUFFIXES)
+                LOG.warning(f"et-predict: not read: {abbreviated(others)}; pictures end in {ends}")
+            if not images:
                 raise UsageError(f"there is no picture in {name}.")
-            found.update({file: str(file) for file in files})
+            found.update({file: str(file) for file in images})
         else:
             found[Path(name)] = name
     return found
-
-
-def _inside(folder: Path) -> Iterator[Path]:
-    from elastictrainer.data.pictures import SUFFIXES
-    from elastictrainer.data.reading import is_hidden
-
-    for path in sorted(folder.rglob("*")):
-        hidden = any(map(is_hidden, path.relative_to(folder).parts))
-        if path.suffix.lower() in SUFFIXES and not hidden:
-            yield path
 
 
 def _json(image: str, top: Dict[str, float]) -> str:

@@ -35,7 +35,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     load_tensorflow()
     import tensorflow as tf
 
-    from elastictrainer.experiment import assembly, memory, profiling
+    from elastictrainer.experiment import assembly, profiling
 
     assembly.configure(settings.seed, mixed_precision=settings.mixed_precision)
     dataset_given = "--dataset" in typed or settings.dataset != ProfileSettings().dataset
@@ -45,7 +45,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     metadata = profiling.profile_metadata(settings, model, shape, classes)
     path = Path(settings.profile or profiling.profile_path(metadata))
     profiling.require_writable_profile(path)
-    memory.require_enough(model, settings.batch_size)
     pixels = tf.random.uniform((settings.batch_size, *shape), 0, 255)
     labels = tf.random.uniform((settings.batch_size,), 0, classes, tf.int64)
     profile = profiling.make_profile(

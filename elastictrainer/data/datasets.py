@@ -1,15 +1,13 @@
-"""A data set by its name: of a collection, any image folder, tables and arrays."""
+"""A data set by its name: a published one, the demo's, a folder or a table of the user's images."""
 
 from pathlib import Path
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
-from elastictrainer.data import demo_digits, hugging_face, tfds_data, user_data
+from elastictrainer.data import demo_digits, published, user_images
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.image_folder import class_folders, read_classes, read_folder
-from elastictrainer.data.parts import UNSPLIT, split_dataset
-from elastictrainer.data.reading import Reading
-from elastictrainer.data.splits import ArraySplit, Split
-from elastictrainer.data.tfds_data import TFDS_CLASSES
+from elastictrainer.data.published import TFDS_CLASSES
+from elastictrainer.data.splits import UNSPLIT, ArraySplit, Split, split_dataset
+from elastictrainer.data.user_images import Reading
 from elastictrainer.errors import UsageError
 from elastictrainer.registry import DATASET, HF, TFDS
 
@@ -24,7 +22,7 @@ def load(
     test_split: Optional[float] = None,
     reading: Optional[Reading] = None,
 ) -> ImageData:
-    """Load a data set by name, or the user's own images: a folder, a `.csv` table of files, or `.npz` arrays.
+    """Load a data set by name, or the user's own images: a folder, or a `.csv` table of files.
 
     Args:
         name: one of `registry.DATASET`; "tfds:" or "hf:" and a name there; or a path. A folder holds
@@ -32,7 +30,7 @@ def load(
             prepared.
         batch_size, image_size, seed: of the minibatches; the seed also chooses what is set apart.
         data_dir: folder of tensorflow-datasets' or Hugging Face's data.
-        validation_split, test_split: shares of every class to set apart, see `parts.split_dataset`.
+        validation_split, test_split: shares of every class to set apart, see `splits.split_dataset`.
         reading: settings for images and labels; None: all images are read.
 
     Raises:
@@ -63,9 +61,9 @@ def load_parts(
         names = demo_digits.CLASSES
         parts = {part: ArraySplit(*demo_digits.digits(part)) for part in ("train", "test")}
     elif name.startswith(HF):
-        names, parts = hugging_face.load(name[len(HF) :], data_dir, reading)
+        names, parts = published.load_hub(name[len(HF) :], data_dir, reading.label_column)
     elif _is_tfds(name):
-        names, parts = tfds_data.load_named(name.removeprefix(TFDS), data_dir)
+        names, parts = published.load_tfds(name.removeprefix(TFDS), data_dir)
     else:
         names, parts = _load_path(Path(name), reading)
     if len(names) < 2:
@@ -79,21 +77,24 @@ def _is_tfds(name: str) -> bool:
 
 def _load_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Split]]:
     if (path / "dataset_info.json").is_file():  # what a builder has written
-        return tfds_data.load_prepared(path)
+        return published.load_prepared(path)
     if path.is_dir():
         if any((path / part).is_dir() for part in ("train", "test")):
-            return read_folder(path, reading)
-        names = class_folders(path)
-        return names, {UNSPLIT: read_classes(path, names, reading)}
+            return user_images.read_folder(path, reading)
+        classes = user_images.class_folders(path)
+        return list(classes), {UNSPLIT: user_images.read_classes(classes, reading)}
     if path.suffix == ".csv":
-        return user_data.read_table(path, reading)
+        return user_images.read_table(path, reading)
     if path.suffix == ".npz":
-        return user_data.read_arrays(path)
-    raise UsageError(f"{path} is neither a folder nor a .csv or .npz file.")
+        raise UsageError(
+            f"{path}: arrays are not read here any more. Trainer.fit takes arrays (docs/keras.md); or write "
+            "them as image files, FOLDER/CLASS/IMAGE."
+        )
+    raise UsageError(f"{path} is neither a folder nor a .csv file.")
 
 
 def count_classes(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
     """Return the number of classes of a data set, without fetching one of tensorflow-datasets."""
     if _is_tfds(name):
-        return tfds_data.count_classes(name.removeprefix(TFDS), data_dir)
+        return published.count_classes(name.removeprefix(TFDS), data_dir)
     return len(load_parts(name, data_dir, reading)[0])

@@ -6,8 +6,8 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.splits import ArraySplit, Split, decode_all, read_error
+from elastictrainer.data.user_images import FileSplit
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.environment import memory_bytes, processors
 

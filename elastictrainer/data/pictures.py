@@ -1,27 +1,68 @@
-"""A picture in a file, read as it looks: turned as its camera says, its transparent parts white."""
+"""Pictures in files: which of a folder's there are, and each read as it looks.
+
+A picture is turned as its camera says, and its transparent parts are white.
+"""
 
 import functools
 import importlib.util
 import io
 import os
 import stat
-from typing import Any, BinaryIO, Optional, Tuple, Union
+from pathlib import Path
+from typing import BinaryIO, Iterator, Optional, Tuple, Union
 
 import numpy as np
+from PIL import Image, UnidentifiedImageError
 
 HEIC = (".heic", ".heif")  # Apple's phones save it; pip install ".[heic]" brings what reads it
 _READS_HEIC = importlib.util.find_spec("pi_heif") is not None
 SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff") + HEIC * _READS_HEIC
 _FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP", "TIFF", "HEIF")
 _ORIENTATION = 0x0112  # the EXIF tag; 1 is upright
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 _WHITE = (255, 255, 255, 255)
 _SCALED = ("JPEG", "MPO")  # formats that are decoded at a fraction of their scale where that is enough
-_ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82", "GIF": b";"}
+# How a whole file of a format ends. One of a format that is not here, nor WebP, is decoded to be checked.
+_ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
 _TAIL = 4096  # bytes in which the end is looked for; some cameras fill up with zeros
 _MOST_PIXELS = 256 * 10**6  # of a picture: 768 MB where it is no JPEG, which is decoded at a smaller scale
 
+# Hidden names besides those that begin with a dot: of macOS' archives, of network drives, of Windows.
+_HIDDEN = ("__MACOSX", "@eaDir", "Thumbs.db", "desktop.ini")
+
 Size = Tuple[int, int]  # height and width
 File = Union[str, os.PathLike]
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder of that name is a system's, not a user's."""
+    return name.startswith(".") or name in _HIDDEN
+
+
+def has_picture_name(file: Path) -> bool:
+    """Return whether a file counts as a picture by its name."""
+    return file.suffix.lower() in SUFFIXES and not is_hidden(file.name)
+
+
+def files_inside(folder: Path, around: Tuple[str, ...] = ()) -> Iterator[Path]:
+    """Return the files in a folder and in its folders, links followed, but no hidden ones; sorted.
+
+    A link to one of the folders `around` it, real paths, is not followed.
+    """
+    place = os.path.realpath(folder)
+    for path in sorted(folder.iterdir()) if place not in around else ():
+        if path.is_dir() and not is_hidden(path.name):
+            yield from files_inside(path, (*around, place))
+        elif not is_hidden(path.name):
+            yield path
 
 
 def decode(source: Union[File, bytes], size: Size) -> np.ndarray:
@@ -37,24 +78,30 @@ def decode(source: Union[File, bytes], size: Size) -> np.ndarray:
     Raises:
         OSError, SyntaxError, ValueError and others of Pillow's: it is damaged, or has too many pixels.
     """
-    from PIL import Image, ImageOps
-
     with _open(source) as image:
-        orientation = image.getexif().get(_ORIENTATION, 1)
+        if image.format not in _SCALED:
+            image.load()  # damage is an error here; `_orientation` takes it for a malformed tag
+        orientation = _orientation(image)
         if image.format in _SCALED:
             height, width = 2 * size[0], 2 * size[1]
             image.draft(None, (height, width) if orientation > 4 else (width, height))  # > 4: it lies
-        if orientation != 1:
-            image = ImageOps.exif_transpose(image)
+        opaque: Image.Image = image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
         if image.mode.startswith("I"):  # 16 bits of grey
-            grey = (np.asarray(image, np.float32) / 257).clip(0, 255)
-            image = Image.fromarray(np.rint(grey).astype(np.uint8))
+            grey = (np.asarray(opaque, np.float32) / 257).clip(0, 255)
+            opaque = Image.fromarray(np.rint(grey).astype(np.uint8))
         elif image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-            opaque = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", opaque.size, _WHITE), opaque)
-        if image.mode != "RGB":
-            image = image.convert("RGB")
-        return np.asarray(image.resize(size[::-1], Image.Resampling.BILINEAR))
+            clear = opaque.convert("RGBA")
+            opaque = Image.alpha_composite(Image.new("RGBA", clear.size, _WHITE), clear)
+        return np.asarray(opaque.convert("RGB").resize(size[::-1], Image.Resampling.BILINEAR))
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return how the camera was held, 1 to 8; 1 where its tags say nothing that can be understood."""
+    try:
+        value = image.getexif().get(_ORIENTATION)
+    except Exception:  # Pillow raises many kinds for tags that are malformed; the pixels can be whole
+        return 1
+    return value if value in _TURNS else 1
 
 
 def resize(pixels: np.ndarray, size: Size) -> np.ndarray:
@@ -63,18 +110,14 @@ def resize(pixels: np.ndarray, size: Size) -> np.ndarray:
     Returns:
         (H, W, 3) uint8; pixels that have the size already are returned as they are.
     """
-    from PIL import Image
-
     if pixels.shape[:2] == size:
         return pixels
     image = Image.fromarray(np.rint(pixels).astype(np.uint8))
     return np.asarray(image.resize(size[::-1], Image.Resampling.BILINEAR))
 
 
-def _open(source: Union[File, bytes]) -> Any:
+def _open(source: Union[File, bytes]) -> Image.Image:
     """Return Pillow's image, its pixels not decoded; ValueError where it is none to be read here."""
-    from PIL import Image
-
     _register_heic()
     Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit is a warning, and lower
     image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
@@ -105,8 +148,8 @@ def find_problem(file: File, thorough: bool = False) -> str:
 
     Args:
         file: of a picture.
-        thorough: decode it. Without, its header and end are read, and only a file that does not end as its
-            format does is decoded.
+        thorough: decode it. Without, its header and end are read, and it is decoded where it does not end as
+            its format does, or the format has no end that tells a whole file.
     """
     try:
         status = os.stat(file)
@@ -125,19 +168,19 @@ def find_problem(file: File, thorough: bool = False) -> str:
 
 def cause(error: Exception) -> str:
     """Return why a picture could not be read, by the error that it raised."""
-    from PIL import UnidentifiedImageError
-
     if isinstance(error, UnidentifiedImageError):
         return "not an image"
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
 
 
-def _ends_well(stream: BinaryIO, size: int, format: str) -> bool:
-    """Return whether a file has the end that its format asks for; True for formats that ask for none."""
+def _ends_well(stream: BinaryIO, size: int, format: Optional[str]) -> bool:
+    """Return whether a file has the end that its format asks for; False for formats that ask for none."""
     if format == "WEBP":
         return int.from_bytes(stream.read(8)[4:], "little") + 8 <= size
+    if format not in _ENDS:
+        return False
     stream.seek(-min(_TAIL, size), os.SEEK_END)
-    return stream.read().rstrip(b"\0").endswith(_ENDS.get(format, b""))
+    return stream.read().rstrip(b"\0").endswith(_ENDS[format])
 
 
 def describe_preprocessing(size: Tuple[Optional[int], Optional[int]], dtype: str = "float32") -> str:

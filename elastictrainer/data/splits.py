@@ -1,19 +1,27 @@
-"""One part of a data set: how its images come, in an order that can be repeated."""
+"""The parts of a data set: how images come, in an order that can be repeated, and what is set apart."""
 
 import copy
 import hashlib
 import itertools
 import os
+import unicodedata
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data import pictures
-from elastictrainer.data.reading import Reading, unreadable_images
-from elastictrainer.errors import DamagedImages, DataError, reason
+from elastictrainer.errors import DamagedImages, DataError, UsageError, abbreviated, reason
 
+PARTS = {"train": "training", "val": "validation", "test": "test"}  # with a word for each
+UNSPLIT = "all"  # the only part of data that comes without any
+# How a user's folder or column may call the part that chooses the best weights.
+VALIDATION_NAMES = ("val", "valid", "validation")
+REPLACE = "Replace or delete them."  # advice about damaged images
+_REPLACE_BEGUN = "Replace them under their names; without them, begin a new run."
+
+Contents = Dict[str, object]  # what identifies the images of a part
 Example = Tuple[tf.Tensor, tf.Tensor]  # image (H, W, 3) float32 in 0..255, label () int64
 Size = pictures.Size
 
@@ -60,7 +68,7 @@ class Split:
         """After a failed read, return the error that names the images; None where they cannot be found."""
         return None
 
-    def fingerprint(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Contents:
         """Return what identifies the split: its `contents`, in order.
 
         Files that may be replaced have `names` too: the contents without what that changes.
@@ -106,7 +114,7 @@ class IndexedSplit(Split):
         if not problems:
             return None
         files = [name for name in problems if os.path.exists(name)]
-        return DamagedImages(unreadable_images(list(problems.values()), Reading.advice), files)
+        return DamagedImages(unreadable_images(list(problems.values()), _REPLACE_BEGUN), files)
 
 
 @dataclass
@@ -122,7 +130,7 @@ class ArraySplit(IndexedSplit):
     def image(self, number: int, size: Size) -> np.ndarray:
         return pictures.resize(self.images[number], size)
 
-    def fingerprint(self) -> Dict[str, Any]:
+    def fingerprint(self) -> Contents:
         pixels = hashlib.sha256(np.ascontiguousarray(self.images).data).hexdigest()
         return {"contents": (pixels, self.images.shape, self.labels.tolist())}
 
@@ -149,6 +157,16 @@ class JoinedSplit(IndexedSplit):
     def image(self, number: int, size: Size) -> np.ndarray:
         split, own_number = self._sources[number]
         return split.image(own_number, size)
+
+
+def unreadable_images(problems: Sequence[str], advice: str) -> str:
+    """Return the sentence that names damaged images."""
+    return f"{len(problems)} unreadable image(s): {abbreviated(problems)}. {advice}"
+
+
+def as_class_name(text: str) -> str:
+    """Return a class name in one form: systems write a letter with an accent as one character or as two."""
+    return unicodedata.normalize("NFC", text)
 
 
 def labels_in(class_names: Sequence[str], own_names: Sequence[str]) -> np.ndarray:
@@ -189,3 +207,97 @@ def decode_all(split: Split, size: Size, workers: int = 1) -> np.ndarray:
 def read_error(split: Split, error: Exception) -> DataError:
     """Return the error to raise where reading `split` failed with `error`: it names the image if it can."""
     return split.find_corrupt() or DataError(f"reading the images failed: {reason(error)}")
+
+
+Part = TypeVar("Part")
+
+
+def name_parts(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
+    """Return the parts of a data set of a collection, by what is usual there.
+
+    Returns train, test, and val, which is the split validation; where there is no test, validation is that.
+    UsageError, with the data's `name`, where there is no split train.
+    """
+    if "train" not in splits:
+        raise UsageError(f"{name} has the splits {', '.join(splits)}; train is needed.")
+    validation = "val" if "test" in splits else "test"
+    names = {"train": "train", "test": "test", "validation": validation}
+    return {part: splits[split] for split, part in names.items() if split in splits}
+
+
+def split_dataset(
+    name: str,
+    class_names: Sequence[str],
+    parts: Dict[str, Split],
+    test_split: Optional[float] = None,
+    validation_split: Optional[float] = None,
+    seed: int = 0,
+) -> Dict[str, Split]:
+    """Split a data set into the parts train, val where there is one or it was asked for, and test.
+
+    Data without a test part gets one: of `test_split`, or of `validation_split` where that alone is given.
+    Both are shares of every class, the latter of the training images; what is set apart depends on `seed`.
+
+    Raises:
+        UsageError: a share for a part that there is, none for the test part that is missing, or too few
+            images.
+    """
+    parts = dict(parts)
+    if "test" in parts:
+        if test_split is not None:
+            raise UsageError(f"{name} has a test part of its own: leave out --test-split.")
+    else:
+        fraction, option = test_split, "--test-split"
+        if fraction is None and "val" not in parts:
+            fraction, option, validation_split = validation_split, "--validation-split", None
+        if fraction is None:
+            raise UsageError(
+                f"{name} has no test part: --test-split 0.2 sets a fifth of every class apart for testing."
+            )
+        whole = parts.pop(UNSPLIT, None) or parts["train"]
+        parts["train"], parts["test"] = _set_apart(whole, class_names, fraction, seed, option)
+    if validation_split is not None:
+        if "val" in parts:
+            raise UsageError(f"{name} has a validation part of its own: leave out --validation-split.")
+        parts["train"], parts["val"] = _set_apart(
+            parts["train"], class_names, validation_split, seed, "--validation-split"
+        )
+    return {part: parts[part] for part in PARTS if part in parts}
+
+
+def _set_apart(
+    split: Split, class_names: Sequence[str], fraction: float, seed: int, option: str
+) -> Tuple[Split, Split]:
+    apart = stratified_mask(split.labels, class_names, fraction, seed, option)
+    return split.subset(~apart), split.subset(apart)
+
+
+def stratified_mask(
+    labels: np.ndarray,
+    names: Sequence[str],
+    fraction: float,
+    seed: int,
+    option: str = "--test-split",
+) -> np.ndarray:
+    """Draw the examples of a part: the same share of every class, at least one and never all of them.
+
+    Args:
+        labels: (n,) int; `names` are their classes.
+        fraction: share of the examples, between 0 and 1.
+        seed: of the draw; the same seed and labels give the same examples.
+        option: that asked for it, for the message.
+
+    Returns:
+        (n,) bool, True for the part. UsageError for a class of fewer than two examples.
+    """
+    random = np.random.default_rng([seed, len(labels)])
+    apart = np.zeros(len(labels), bool)
+    for label, name in enumerate(names):
+        members = np.flatnonzero(labels == label)
+        if len(members) < 2:
+            raise UsageError(
+                f"class {name!r} has {len(members)} image(s); {option} needs at least two of each."
+            )
+        wanted = min(max(1, round(fraction * len(members))), len(members) - 1)
+        apart[random.choice(members, wanted, replace=False)] = True
+    return apart

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.reading import Reading
+from elastictrainer.data.user_images import Reading
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import CommonSettings, learning_rate
 from elastictrainer.models import zoo
@@ -47,7 +47,7 @@ def count_classes(settings: CommonSettings, dataset_given: bool = True) -> int:
 def make_reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
     """Return how a data set is read: as the settings and as `run` noted, which is resumed or tested."""
     noted = run.environment().get("damaged", {}) if run else {}
-    return Reading(label_column=settings.label_column, **noted)
+    return Reading(label_column=settings.label_column, left_out=noted.get("left_out", []))
 
 
 def load_data(settings: CommonSettings, reading: Optional[Reading] = None) -> ImageData:

@@ -9,7 +9,7 @@ from elastictrainer.data.pictures import describe_preprocessing
 from elastictrainer.data.splits import decode_all
 from elastictrainer.experiment.labelled_images import load_run_images
 from elastictrainer.experiment.settings import asked_rho
-from elastictrainer.models import model_file, zoo
+from elastictrainer.models import user_models, zoo
 from elastictrainer.models.export import FULL_INT8, export, require_free
 from elastictrainer.registry import EXPORT, EXPORT_FILES
 from elastictrainer.runs import ownership
@@ -38,7 +38,7 @@ def export_run(
         run: a finished run.
         formats, overwrite: as of `export`.
         output: the folder to write to; None: `export` in the run folder.
-        trust: the model may run code, see `model_file.read`.
+        trust: the model may run code, see `user_models.read`.
         weights: "best" or "last"; None: the best where there are such.
 
     Returns:
@@ -58,7 +58,7 @@ def export_run(
         require_free(path, overwrite)
     summary, environment, settings = run.summary(), run.environment(), run.config()
     weights_path = run.weights_path(weights)
-    model = model_file.read(weights_path, trust)
+    model = user_models.read(weights_path, trust)
     compute_in_float32(model)  # every device can, and converters know nothing else
     names = environment.get("class_names") or [str(k) for k in range(model.output_shape[-1])]
     sample = None

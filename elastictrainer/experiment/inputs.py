@@ -5,17 +5,16 @@ from typing import Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from elastictrainer.data import fingerprint, missing_files
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.kept_images import KeptImages
-from elastictrainer.data.parts import PARTS
-from elastictrainer.data.reading import abbreviated
-from elastictrainer.data.remarks import remarks
-from elastictrainer.errors import UsageError
+from elastictrainer.data.inspection import fingerprint, remarks
+from elastictrainer.data.splits import PARTS
+from elastictrainer.errors import UsageError, abbreviated
 from elastictrainer.experiment import assembly, keeping
+from elastictrainer.experiment.keeping import KeptImages
 from elastictrainer.experiment.labelled_images import require_unchanged
 from elastictrainer.experiment.settings import TrainSettings
-from elastictrainer.models import warm_start
+from elastictrainer.models import user_models
+from elastictrainer.registry import MODEL
 from elastictrainer.runs import ownership
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
@@ -30,7 +29,7 @@ class Inputs:
     Attributes:
         data: the images.
         model: of the run.
-        kept: images of old classes that train with the others; None: there are none.
+        kept: images that the run keeps for the next one; None: there are none.
         about: entries of environment.json: class names, fingerprint of the data, files left out.
     """
 
@@ -51,13 +50,12 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool) -> Inputs
         reading = dataclasses.replace(reading, skip_damaged=settings.skip_damaged, advice=_ADVICE)
     data = assembly.load_data(settings, reading)
     _require_validation(settings, data)
-    about_data = fingerprint.fingerprint(data)
+    about_data = fingerprint(data.class_names, data.splits)
     if resume:
         require_unchanged(
             run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
         )
-        data = missing_files.replace_missing(data)
-    noteworthy = remarks(data)
+    noteworthy = remarks(data.name, data.class_names, data.splits)
     if reading.left_out:
         left_out = abbreviated(reading.left_out)
         noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {left_out}")
@@ -68,7 +66,7 @@ def load_inputs(settings: TrainSettings, run: RunFolder, resume: bool) -> Inputs
         settings, data.in_memory() if settings.cache_images == "memory" else data, kept
     )
     _announce(settings, data, model, noteworthy, run)
-    about = {"class_names": data.class_names, "data": about_data, "damaged": reading.record()}
+    about = {"class_names": data.class_names, "data": about_data, "damaged": {"left_out": reading.left_out}}
     return Inputs(data, model, kept, about)
 
 
@@ -85,11 +83,17 @@ def _require_validation(settings: TrainSettings, data: ImageData) -> None:
 
 def _make_model(settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData) -> tf.keras.Model:
     if settings.init_from:
-        names = keeping.class_names(settings, data)
-        return warm_start.model_of(RunFolder(settings.init_from), names, settings.trust_model)
+        names = keeping.class_names(settings, data.class_names)
+        return user_models.model_of(RunFolder(settings.init_from), names, settings.trust_model)
     if resume and ownership.checkpoints(run.checkpoints_path):
         settings = dataclasses.replace(settings, weights="none")  # the checkpoint has them all
-    return assembly.make_model(settings, len(data.class_names))
+    model = assembly.make_model(settings, len(data.class_names))
+    problem = "" if settings.model in MODEL.names else user_models.loading_problem(model)
+    if problem:
+        LOG.info(
+            f"note: the model that this run leaves cannot be loaded by the commands that follow: {problem}"
+        )
+    return model
 
 
 def _announce(

@@ -1,42 +1,37 @@
-"""Classes and images that a run takes over from the run before it, and stores for the next one."""
+"""What a run takes over from the runs before it, classes and images, and keeps for the next one."""
 
-from dataclasses import replace
-from typing import List, Optional, Tuple
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
+from PIL import Image
 
-from elastictrainer.data import kept_images
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.kept_images import KeptImages
-from elastictrainer.data.reading import abbreviated
-from elastictrainer.data.splits import IndexedSplit, JoinedSplit, labels_in
-from elastictrainer.errors import UsageError
-from elastictrainer.experiment import earlier_data
+from elastictrainer.data.pictures import Size
+from elastictrainer.data.splits import IndexedSplit, JoinedSplit, Split, decode_all, labels_in
+from elastictrainer.data.user_images import FileSplit, Reading
+from elastictrainer.errors import UsageError, abbreviated
+from elastictrainer.experiment.labelled_images import LabelledImages, load_run_images
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.runs.files import atomic_write
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 
-
-def _earlier_run(settings: TrainSettings) -> Optional[RunFolder]:
-    """Return the run whose classes this one keeps; None where it keeps none."""
-    return RunFolder(settings.init_from) if settings.init_from and settings.keep is not None else None
+_DAMAGED = "Put it back from a copy, or delete it."
 
 
-def _earlier_classes(settings: TrainSettings) -> List[str]:
+def earlier_classes(settings: TrainSettings) -> List[str]:
+    """Return the classes that a run takes over; none without --keep."""
     earlier = _earlier_run(settings)
     return earlier.class_names() if earlier else []
 
 
-def class_names(settings: TrainSettings, data: ImageData) -> Tuple[str, ...]:
-    """Return the classes of a run's head, by label: with --keep first those of the earlier run."""
-    known = _earlier_classes(settings)
-    return (*known, *(name for name in data.class_names if name not in known))
-
-
-def earlier_class_count(settings: TrainSettings) -> int:
-    """Return how many of the head's classes, the first ones, are kept of the earlier run."""
-    return len(_earlier_classes(settings))
+def class_names(settings: TrainSettings, own: Sequence[str]) -> Tuple[str, ...]:
+    """Return the classes of a run's head, by label: those of the earlier run, and its `own` that are new."""
+    return tuple(dict.fromkeys([*earlier_classes(settings), *own]))
 
 
 def class_weights(data: ImageData) -> List[float]:
@@ -51,39 +46,59 @@ def class_weights(data: ImageData) -> List[float]:
     return [float(mean / np.sqrt(count)) if count else 1.0 for count in counts]
 
 
+@dataclass(frozen=True)
+class KeptImages:
+    """Images that a run keeps as files.
+
+    Attributes:
+        parts: images and their class names by label: "new", of the run's own data, and "old", of the earlier
+            run, where there is one: these train with the others.
+        size: height and width of the files.
+    """
+
+    parts: Mapping[str, Tuple[Split, Sequence[str]]]
+    size: Size
+
+    def save(self, folder: Path) -> None:
+        """Write all into `folder`/CLASS/, completely or not at all; DataError where one cannot be decoded."""
+        with atomic_write(folder) as unfinished:
+            unfinished.mkdir()
+            for age, (split, names) in self.parts.items():
+                numbers = [0] * len(names)
+                for pixels, label in zip(decode_all(split, self.size), split.labels):
+                    place = unfinished / _folder_name(names[label])
+                    place.mkdir(exist_ok=True)
+                    Image.fromarray(pixels).save(place / f"{age}-{numbers[label]:05d}.png")
+                    numbers[label] += 1
+
+
 def images_to_keep(
     settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData
 ) -> Optional[KeptImages]:
-    """Return the images that a run keeps: those it takes from the earlier run, and its own; None: none.
+    """Return the images that a run keeps, some of each class; None without --keep.
 
-    They are labelled by `class_names`, at the size of the new `data`, of which those of age 0 are. A resumed
-    run has them in its folder.
-
-    Raises:
-        UsageError: the earlier run stored none and its data is not there as it was, or what it stored is
-            damaged or of another size.
+    UsageError where the earlier run kept none and its data is not there as it was, or one is damaged.
     """
     if not settings.keep:
         return None
-    if resume and run.kept_path.exists():
-        return kept_images.read(run.kept_path)
-    names = class_names(settings, data)
-    own = kept_images.draw(data.train_split, data.class_names, settings.keep, data.image_size, settings.seed)
-    earlier = _earlier_run(settings)
-    if earlier is None:
-        return own.renamed(names)
-    old = _earlier_images(earlier, settings.keep, data.image_size).older()
-    kept = kept_images.joined([own.renamed(names), old.renamed(names)])
-    forgotten = [names[label] for label in np.setdiff1d(np.arange(len(names)), kept.labels)]
-    if forgotten:
-        LOG.info(f"note: no image is left of {abbreviated(forgotten)}: they will be forgotten")
-    return kept
+    names, earlier = class_names(settings, data.class_names), _earlier_run(settings)
+    new = data.train_split.subset(_draw(data.train_split, settings.keep, settings.seed))
+    parts: Dict[str, Tuple[Split, Sequence[str]]] = {"new": (new, data.class_names)}
+    if earlier is not None:
+        is_begun = resume and run.kept_path.is_dir()
+        old = (_read(run.kept_path, names, "old-*"), names) if is_begun else _images_of(earlier, settings)
+        parts["old"] = old
+        left = {*data.class_names, *(old[1][label] for label in old[0].labels)}
+        forgotten = [name for name in names if name not in left]
+        if forgotten:
+            LOG.info(f"note: no image is left of {abbreviated(forgotten)}: they will be forgotten")
+    return KeptImages(parts, data.image_size)
 
 
 def add_earlier(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages]) -> ImageData:
     """Return the data with what the earlier run adds: classes, images to train and to test on.
 
-    `kept` is the result of `images_to_keep`. UsageError where none can be mixed in: the data is a stream.
+    UsageError where none can be mixed in: the data is a stream.
     """
     earlier = _earlier_run(settings)
     if earlier is None:
@@ -91,56 +106,130 @@ def add_earlier(settings: TrainSettings, data: ImageData, kept: Optional[KeptIma
     if not isinstance(data.train_split, IndexedSplit):
         raise UsageError(
             f"--keep {settings.keep}: {data.name} is read as a stream, and no images can be mixed into that. "
-            "Give the images as a folder, a .csv table or .npz arrays."
+            "Give the images as a folder or a .csv table."
         )
-    names = class_names(settings, data)
-    label_of = labels_in(names, data.class_names)
-    splits = {part: split.relabelled(label_of) for part, split in data.splits.items()}
-    old = None if kept is None else kept.subset(kept.ages > 0)
-    if old is not None and len(old.labels):
-        splits["train"] = JoinedSplit([splits["train"], old.as_split()])
-        LOG.info(f"kept: {len(old.labels)} old images of {len(np.unique(old.labels))} classes are mixed in")
-    runs = [earlier, *earlier_data.earlier_runs(earlier)]
-    tested = {part: earlier_data.load_earlier_images(runs, part, names) for part in splits if part != "train"}
+    names = class_names(settings, data.class_names)
+    splits = {
+        part: split.relabelled(labels_in(names, data.class_names)) for part, split in data.splits.items()
+    }
+    split, old_names = kept.parts["old"] if kept else (None, ())
+    if split is not None and split.count:
+        old = split.relabelled(labels_in(names, old_names))
+        splits["train"] = JoinedSplit([splits["train"], old])
+        LOG.info(f"kept: {old.count} old images of {len(np.unique(old.labels))} classes are mixed in")
+    runs = [earlier, *_earlier_runs(earlier)]
+    tested = {part: _load_earlier(runs, part, names) for part in splits if part != "train"}
     old_splits = {part: images.split for part, images in tested.items() if images is not None}
     return replace(data, class_names=names, splits=splits, old_splits=old_splits)
 
 
-def _earlier_images(run: RunFolder, each: int, size: Tuple[int, int]) -> KeptImages:
-    """Return `each` images of every class of the earlier run, or as many as there are, labelled as in that
-    run.
+def mark_old_classes(run: RunFolder, images: LabelledImages) -> LabelledImages:
+    """Mark which of the images, of other data than the run's, are of classes that it took over."""
+    if images.part == "train" or not list(_earlier_runs(run)):
+        return images
+    own = run.environment().get("data", {}).get("class_names", [])
+    is_old = np.array([name not in own for name in images.class_names])
+    return replace(images, is_old=is_old[images.split.labels])
+
+
+def add_earlier_images(run: RunFolder, images: LabelledImages) -> LabelledImages:
+    """Add images of the earlier runs' data, marked as old, to test or validation images of a run's own."""
+    names = run.class_names() or images.class_names
+    runs = [] if images.part == "train" else list(_earlier_runs(run))
+    earlier = _load_earlier(runs, images.part, names)
+    if earlier is None or not isinstance(images.split, IndexedSplit):
+        return images
+    own = images.split.relabelled(labels_in(names, images.class_names))
+    name, counts = f"{Path(images.name).name} and {earlier.name}", [own.count, earlier.split.count]
+    is_old = np.repeat([False, True], counts)
+    return LabelledImages(name, images.part, names, JoinedSplit([own, earlier.split]), is_old)
+
+
+def _earlier_run(settings: TrainSettings) -> Optional[RunFolder]:
+    """Return the run whose classes this one keeps; None where it keeps none."""
+    return RunFolder(settings.init_from) if settings.init_from and settings.keep is not None else None
+
+
+def _earlier_runs(run: RunFolder) -> Iterator[RunFolder]:
+    """Return the runs whose classes `run` kept, the latest first."""
+    seen = {run.path.resolve()}
+    while run.config_path.exists():
+        earlier = _earlier_run(load(TrainSettings, run.config_path))
+        if earlier is None or earlier.path.resolve() in seen:  # it was overwritten by its own successor
+            return
+        run = earlier
+        seen.add(run.path.resolve())
+        yield run
+
+
+def _load_earlier(runs: Sequence[RunFolder], part: str, names: Sequence[str]) -> Optional[LabelledImages]:
+    """Return the images of a part of several runs' data, labelled by `names`; None where there are none.
+
+    Runs whose data is not there as it was are left out, and a note says so.
     """
-    settings = load(TrainSettings, run.config_path)
-    stored, names = _stored_images(run, size), tuple(run.class_names())
-    if stored is not None and (settings.keep or 0) >= each:
-        return stored.limited(each)
-    try:
-        data = earlier_data.load_unchanged_images(run, "train")
-        # The same draw as when the run was trained: it begins with the images that are stored.
-        own = kept_images.draw(data.split, data.class_names, each, size, settings.seed).renamed(names)
-    except UsageError as error:
-        if stored is None:
-            raise UsageError(
-                f"--keep {each}: {run.path} stored no images (it was trained without --keep), and its data "
-                f"cannot be used: {error} Put the data back, or keep the classes without images: --keep 0."
-            ) from None
-        LOG.info(
-            f"note: {run.path} stored {settings.keep} images of each class, fewer than --keep {each}: {error}"
-        )
-        return stored.limited(each)
-    older = [] if stored is None else [stored.subset(stored.ages > 0)]
-    return kept_images.joined([own, *older]).limited(each)
-
-
-def _stored_images(run: RunFolder, size: Tuple[int, int]) -> Optional[KeptImages]:
-    """Return the images that a run stored; None: none. UsageError where it is damaged, or of another run."""
-    if not run.kept_path.exists():
+    found: List[LabelledImages] = []
+    for run in runs:
+        try:
+            found.append(_load_unchanged(run, part))
+        except UsageError as error:
+            if part == "test":
+                LOG.info(f"note: no old test images of {run.path}: {error}")
+    if not found:
         return None
-    stored = kept_images.read(run.kept_path)
-    if stored.images.shape[1:3] != size or set(stored.class_names) != set(run.class_names()):
-        sides = "x".join(map(str, stored.images.shape[1:3]))
+    data_names = dict.fromkeys(Path(one.name).name for one in found)
+    splits = [one.split.relabelled(labels_in(names, one.class_names)) for one in found]
+    return LabelledImages(" and ".join(data_names), part, names, JoinedSplit(splits))
+
+
+def _load_unchanged(run: RunFolder, part: str) -> LabelledImages:
+    images = load_run_images(run, part, unchanged=True)
+    if not isinstance(images.split, IndexedSplit):
+        raise UsageError(f"images of {images.name} can be read in their order alone, not one by one.")
+    return images
+
+
+def _images_of(run: RunFolder, settings: TrainSettings) -> Tuple[Split, Sequence[str]]:
+    """Return images of every class of the earlier run: those it kept; if it kept none, some of its data."""
+    each = settings.keep or 0
+    if run.kept_path.is_dir():
+        names = run.class_names()
+        return _read(run.kept_path, names, "*", each), names
+    try:
+        images = _load_unchanged(run, "train")
+    except UsageError as error:
         raise UsageError(
-            f"{run.kept_path} is of another run: {sides} pixels, {len(stored.class_names)} classes. "
-            "Put back the file that belongs there, or delete it."
-        )
-    return stored
+            f"--keep {each}: {run.path} kept no images (no folder {run.kept_path.name}: it was trained "
+            f"without --keep, or by an earlier version), and its data cannot be used: {error} Put the data "
+            "back, or keep the classes without images: --keep 0."
+        ) from None
+    return images.split.subset(_draw(images.split, each, settings.seed)), images.class_names
+
+
+def _draw(split: Split, each: int, seed: int) -> np.ndarray:
+    """Draw `each` images of every class by chance, or as many as there are: (n,) bool."""
+    labels = np.asarray(split.labels)
+    chosen = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        random = np.random.default_rng([seed, int(label)])
+        chosen[random.permutation(np.flatnonzero(labels == label))[:each]] = True
+    return chosen
+
+
+def _read(folder: Path, names: Sequence[str], pattern: str, each: Optional[int] = None) -> FileSplit:
+    """Return at most `each` kept images of every class: the run's own and older ones in turn."""
+    by_class = [sorted((folder / _folder_name(name)).glob(pattern), key=_turn)[:each] for name in names]
+    files = [file for of_class in by_class for file in of_class]
+    Reading(advice=_DAMAGED).usable(files)
+    labels = np.repeat(np.arange(len(names)), list(map(len, by_class)))
+    return FileSplit(np.array(list(map(str, files)), str), labels)
+
+
+def _turn(file: Path) -> Tuple[str, str]:
+    age, _, number = file.stem.partition("-")
+    return number, age  # "new" comes before "old"
+
+
+def _folder_name(class_name: str) -> str:
+    """Return the folder for a class: its name, without what has a meaning in paths of any system."""
+    special = r'[<>:"/\\|?*%]|^\.+|[. ]+$'
+    return re.sub(special, lambda found: "".join(f"%{ord(c):02X}" for c in found[0]), class_name)

@@ -1,20 +1,21 @@
 """Labelled images of a run's data or others: to test a classifier on, or to calibrate one."""
 
 import functools
-from dataclasses import dataclass, replace
+import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Dict, Iterable, List, Optional, Sequence
 
 import numpy as np
 
-from elastictrainer.data import datasets, fingerprint, missing_files
-from elastictrainer.data.parts import PARTS, UNSPLIT, split_dataset
-from elastictrainer.data.reading import Reading, abbreviated
-from elastictrainer.data.splits import Split
-from elastictrainer.errors import UsageError
+from elastictrainer.data import datasets, inspection
+from elastictrainer.data.splits import PARTS, UNSPLIT, Split, split_dataset
+from elastictrainer.data.user_images import Reading
+from elastictrainer.errors import UsageError, abbreviated
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 
 
@@ -47,13 +48,13 @@ class LabelledImages:
 
 
 def require_unchanged(
-    run: RunFolder, name: str, now: Dict[str, Any], advice: str, parts: Optional[Iterable[str]] = None
+    run: RunFolder, name: str, now: inspection.Fingerprint, advice: str, parts: Optional[Iterable[str]] = None
 ) -> None:
     """Raise UsageError if the data of a run changed since its start.
 
     Args:
         run: its folder; where it was killed before it had begun, nothing is known.
-        name, now: the data's name, and its fingerprint, see `fingerprint.fingerprint_splits`.
+        name, now: the data's name, and its fingerprint, see `inspection.fingerprint`.
         advice: how to go on, as a sentence.
         parts: those compared; None: all.
     """
@@ -61,7 +62,11 @@ def require_unchanged(
     if "data" not in about:
         return
     was = {key: value for key, value in about["data"].items() if not parts or key in ("class_names", *parts)}
-    found = fingerprint.changes(was, now, bool(about.get("damaged", {}).get("damaged")))
+    damaged = about.get("damaged", {}).get("damaged", [])
+    found = inspection.changes(was, now, sizes_may_differ=bool(damaged))
+    gone = [file for file in damaged if not os.path.exists(file)]
+    if found and gone:
+        found.insert(0, f"{abbreviated(gone)} is gone: put a picture of its class there, under its name")
     if found:
         raise UsageError(f"{name} is not what {run.path} was trained on: {abbreviated(found)}. {advice}")
 
@@ -96,11 +101,10 @@ def load_run_images(
         seed=settings.seed,
     )
     images = _part_of_data(settings.dataset, names, parts, part)
-    images = replace(images, split=missing_files.without_missing(images.split))
     drawn = {name: split for name, split in parts.items() if split is not own.get(name)}
     compared = drawn if images.part in drawn else {images.part: images.split} if unchanged else {}
     if compared:
-        now = fingerprint.fingerprint_splits(names, compared)
+        now = inspection.fingerprint(names, compared)
         other = "" if unchanged else ", or name images to test on with --dataset"
         require_unchanged(run, images.name, now, f"Put it back as it was{other}.", compared)
     return images
@@ -111,6 +115,9 @@ def load_images(
 ) -> LabelledImages:
     """Return the images of a part of a data set ("test" if None), or all of them where it has no parts."""
     names, parts = datasets.load_parts(name, data_dir, reading)
+    not_used = inspection.unused(name, parts.values())
+    if not_used:
+        LOG.info(not_used)
     return _part_of_data(name, names, parts, part)
 
 

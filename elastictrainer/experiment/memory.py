@@ -1,60 +1,68 @@
-"""A check that a training step fits into this machine's memory, before TensorFlow ends the process."""
+"""The limit of a run's memory, as it is asked for, and before there is a profile to divide it by."""
 
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.settings import parse_bytes
+from elastictrainer.profiler.profile import Profile
+from elastictrainer.profiler.profile_model import traced_memory
 from elastictrainer.runs import resident
-from elastictrainer.runs.environment import memory_bytes
-from elastictrainer.steps.keras_compat.layers import layers_inside
-from elastictrainer.training import memory_limit
+from elastictrainer.runs.log import LOG
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.objective import Objective, classification_loss
+from elastictrainer.training.memory import MemoryLimit, weight_bytes
 
-_FLOAT = 4  # bytes
-# Gradients need about half of what the layers give; the others are overwritten or computed again.
-_KEPT = 0.5
+_AUTO = 0.75  # of what is free, this process included
 
 
 def limit(asked: Optional[str]) -> Optional[float]:
-    """Return the bytes that a run may take by --memory; None: as many as it takes. UsageError on a GPU.
-
-    With a limit, this process gives large blocks of memory back from here on.
-    """
+    """Return the bytes that a run may take by --memory; None: as many as it takes. UsageError on a GPU."""
     if asked is None:
         return None
     if tf.config.list_physical_devices("GPU"):
         raise UsageError(f"--memory {asked}: a step on a GPU takes the GPU's memory. Leave it out.")
-    resident.release_large_blocks()  # from the profile on
-    return memory_limit.automatic_limit() if asked == "auto" else parse_bytes(asked)
+    return _AUTO * _free_bytes() if asked == "auto" else parse_bytes(asked)
 
 
-def require_enough(model: tf.keras.Model, batch_size: int) -> None:
-    """Raise UsageError if one full step's activations exceed all memory; a GPU is not checked."""
-    if tf.config.list_physical_devices("GPU"):
+def note_shortage(profile: Optional[Profile]) -> None:
+    """Log a note if the full steps of a run without a limit do not fit into what is free."""
+    if profile is None or profile.memory is None:
         return
-    needed, there = step_bytes(model, batch_size), memory_bytes()
-    if needed > there:
-        pixels = "x".join(map(str, model.input_shape[1:3]))
-        raise UsageError(
-            f"a step of {batch_size} images of {pixels} pixels takes some {needed / 1e9:.1f} GB, and this "
-            f"machine has {there / 1e9:.1f} GB. Lower --batch-size or --image-size."
+    free = _free_bytes()
+    needed = resident.resident_bytes() + profile.memory.step_bytes(profile.connected)
+    if needed > free:
+        LOG.info(
+            f"note: full steps take {needed / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free. "
+            f"--memory {int(_AUTO * free / 1e7) * 1e7 / 1e9:g}GB keeps the run within that."
         )
 
 
-def step_bytes(model: tf.keras.Model, batch_size: int) -> int:
-    """Estimate, rather too low than too high, the bytes of the layers' outputs that gradients need."""
-    layers = layers_inside(model, recursive=True)
-    made_of_none = (layer for layer in layers if not layers_inside(layer))
-    computing = (layer for layer in made_of_none if not isinstance(layer, tf.keras.layers.InputLayer))
-    return int(_KEPT * _FLOAT * batch_size * sum(map(_elements, computing)))
+def before_profile(
+    limit: float, model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any]
+) -> Optional[MemoryLimit]:
+    """Return what fits into a process of `limit` bytes, by a full step that is traced but never runs.
+
+    None on a GPU.
+
+    Args:
+        limit: bytes.
+        model, optimizer: of the run.
+        batch: inputs and labels.
+    """
+    variables = model.trainable_variables
+    optimizers.build(optimizer, variables)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, variables)
+    memory = traced_memory(step, batch)
+    if memory is None:
+        return None
+    connected = np.array([gradient is not None for gradient in step.gradients])
+    return MemoryLimit(limit, memory, connected, weight_bytes(v.shape for v in variables))
 
 
-def _elements(layer: Any) -> float:
-    """Return how many numbers a layer's output holds for one example; 0 where it does not tell."""
-    try:
-        outputs = tf.nest.flatten(layer.output)
-    except (AttributeError, RuntimeError, ValueError):  # not called yet, or several times
-        return 0
-    return float(sum(np.prod([d for d in o.shape[1:] if d] or [0], dtype=float) for o in outputs))
+def _free_bytes() -> float:
+    """Return the bytes that this process may have, what it has already included."""
+    return resident.available_bytes() + resident.resident_bytes()

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
@@ -12,25 +11,21 @@ import tensorflow as tf
 
 from elastictrainer.cache.costs import with_cache_costs
 from elastictrainer.errors import UsageError
+from elastictrainer.experiment import memory
 from elastictrainer.experiment.checks import require_writable
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings, parse_seconds
 from elastictrainer.models import augmentation
-from elastictrainer.profiler.memory_profile import predicted
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import profile_model
 from elastictrainer.runs import environment
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps import optimizers
+from elastictrainer.selection import schemes
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.timing import time_steps
-from elastictrainer.training.memory_needs import MemoryRequest, Needs, copied_bytes, must_undo, usable
+from elastictrainer.training.memory import MemoryLimit
 
 PROFILES = Path("profiles")
-# Beyond the full step: the steps held with it while selections are timed, and one to spare; or graphs, of a
-# step that undoes its updates. Steps on one image of MobileNetV2 and ViT took 130 MB more.
-_OTHER_STEPS, _GRAPHS, _UNSEEN = 3.0, 2.5, 130e6
-_LEFT = 170e6  # bytes that a profile of MobileNetV2 left resident, or found that a graph takes more
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
 
@@ -92,7 +87,8 @@ def obtain_profile(
     optimizer: Any,
     wanted: bool,
     own: Optional[Path] = None,
-    request: Optional[MemoryRequest] = None,
+    limit: Optional[float] = None,
+    solves: bool = False,
 ) -> Optional[Profile]:
     """Load the profile to train with, or make and write it.
 
@@ -103,13 +99,15 @@ def obtain_profile(
         model, metadata: it must be a profile of these.
         batch: makes the minibatch to profile with.
         optimizer: to train with.
-        request: within a limit of memory; None: any.
         wanted: whether the scheme cannot do without; otherwise it is only loaded, where it is there and fits.
         own: the file of a resumed run's own profile. It is made again where it is damaged or of
             something else: another device, a container's limit, a power mode.
+        limit: bytes of the process; None: as many as it takes.
+        solves: whether the head is to be solved, so that it can be trained alone.
 
     Raises:
-        UsageError: the named file, or the one that is `wanted`, is damaged or of something else.
+        UsageError: the named file, or the one that is `wanted`, is damaged or of something else; or
+            `limit` is too little for any training.
     """
     path = own or Path(settings.profile or profile_path(metadata))
     named = own is None and settings.profile is not None
@@ -125,11 +123,12 @@ def obtain_profile(
         if not short:
             require_writable_profile(path)
         minibatch = batch()
-        limits = None if request is None else _profile_limits(model, optimizer, minibatch, request)
-        if request is not None and limits is None:
+        limited = None if limit is None else memory.before_profile(limit, model, optimizer, minibatch)
+        if limited is not None and not limited.examples:
+            limited.scheme(schemes.create(settings.scheme), solves, profiled=False)
             return None
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
-        profile = make_profile(model, minibatch, optimizer, metadata, limits, **options)
+        profile = make_profile(model, minibatch, optimizer, metadata, limited, **options)
         # A device may be too slow to calibrate in the time that there is.
         short |= bool(settings.calibration_seconds and not profile.metadata["calibration_seconds"])
         if not short:
@@ -164,41 +163,6 @@ def require_writable_profile(path: Path) -> None:
     require_writable(path.parent, f"cannot write the profile {path}")
 
 
-class ProfileLimits(NamedTuple):
-    """How a profile is made in a process with a limit: on how many examples, and whether steps `undo`."""
-
-    examples: int
-    undo: bool
-
-
-def _profile_limits(
-    model: tf.keras.Model, optimizer: Any, batch: Tuple[Any, Any], request: MemoryRequest
-) -> Optional[ProfileLimits]:
-    """Return how a profile is made within a limit, on a part of `batch` if need be.
-
-    None: there is no room for it, and the head trains alone; UsageError with the least where not even that
-    fits.
-    """
-    variables = model.trainable_variables
-    optimizers.build(optimizer, variables)
-    objective = Objective(model, classification_loss())
-    memory = predicted(CompiledStep(objective, optimizer, variables), batch)
-    if memory is None:
-        return ProfileLimits(int(batch[0].shape[0]), False)
-    every, most = np.ones(len(variables), bool), usable(request.limit)
-    needs = Needs.of(memory, every, copied_bytes(variables, optimizer))
-    graph = float(memory.graph.amount.sum())
-    for undo in [True] if must_undo(variables) else [False, True]:
-        step = memory.undone() if undo else memory
-        others = _UNSEEN + (_GRAPHS * graph if undo else _OTHER_STEPS * (graph + memory.always))
-        # The run comes after the profile: what it needs is said now, not when the profile is made.
-        least = max(step.for_batch(1).total(every) + others, needs.layers + _LEFT)
-        if least <= most:
-            return ProfileLimits(step.largest_batch(every, most - others), undo)
-    replace(needs, layers=least, scores=max(least, needs.scores + _LEFT)).scheme(request)
-    return None
-
-
 def _example_ms(step: CompiledStep, batch: Tuple[Any, Any]) -> float:
     """Return by how many milliseconds a step on the minibatch `batch` takes longer for each example."""
     examples = len(batch[0])
@@ -212,17 +176,17 @@ def make_profile(
     batch: Tuple[Any, Any],
     optimizer: Any,
     metadata: Dict[str, Any],
-    limits: Optional[ProfileLimits] = None,
+    limit: Optional[MemoryLimit] = None,
     **options: Any,
 ) -> Profile:
     """Profile `model` as it will be trained, and say what could not be measured.
 
-    `limits`: of a process with a limit of memory. Times on fewer examples than those of `batch` are scaled.
+    `limit`: of the process's memory; None: none. Times on fewer examples than those of `batch` are scaled.
     """
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     objective = Objective(model, classification_loss())
     examples = int(batch[0].shape[0])
-    fitting, undo = limits or (examples, False)
+    fitting, undo = (examples, False) if limit is None else (limit.examples, limit.must_undo)
     if fitting < examples:
         LOG.info(f"memory: the profile is measured on {fitting} of {examples} images; its times are scaled")
         batch = batch[0][:fitting], batch[1][:fitting]

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.reading import Reading
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, keeping, memory, profiling
 from elastictrainer.experiment.exporting import export_run
@@ -26,11 +25,9 @@ from elastictrainer.selection import schemes
 from elastictrainer.steps.losses import training_loss
 from elastictrainer.training.callbacks import RisingLoss, named_callbacks, require_supported_callbacks
 from elastictrainer.training.checkpoints import Checkpointing
-from elastictrainer.training.deadline import Deadline
+from elastictrainer.training.clock import Deadline
 from elastictrainer.training.energy import EnergyMetering, find_sensor
 from elastictrainer.training.evaluation import BestWeights, Evaluation
-from elastictrainer.training.memory_limit import note_shortage
-from elastictrainer.training.memory_needs import MemoryRequest
 from elastictrainer.training.record import RunRecord
 from elastictrainer.training.trainer import Trainer
 
@@ -53,9 +50,9 @@ def train(
         except (DamagedImages, UnreadableImages) as error:
             about = run.environment()
             if about and error.files:  # the run can be resumed when they were replaced or deleted
-                noted = Reading(**about.get("damaged", {})).record()
-                noted["damaged"] = sorted({*noted["damaged"], *error.files})
-                run.write_environment({**about, "damaged": noted})
+                noted = about.get("damaged", {})
+                damaged = sorted({*noted.get("damaged", ()), *error.files})
+                run.write_environment({**about, "damaged": {**noted, "damaged": damaged}})
             raise
 
 
@@ -63,12 +60,11 @@ def _train(
     settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str]
 ) -> Dict[str, Any]:
     if settings.memory:  # before the process' first tensor
-        resident.use_system_allocator()
+        resident.give_back_freed_memory()
     users = named_callbacks(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
     inputs = load_inputs(settings, run, resume)
     data, model = inputs.data, inputs.model
-    memory.require_enough(model, settings.batch_size)
     optimizer = assembly.make_optimizer(settings)
     rates = rate_schedule(settings)
     require_supported_callbacks(users, optimizer, checkpointed=True, rates=rates)
@@ -81,7 +77,6 @@ def _train(
     limit = memory.limit(settings.memory)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     solves = head == "solve" and not checkpointing.resumes  # what has trained has its head
-    request = None if limit is None else MemoryRequest(limit, scheme, solves)
     shape = (*data.image_size, model.input_shape[-1])
     profile = profiling.obtain_profile(
         settings,
@@ -91,10 +86,11 @@ def _train(
         optimizer,
         scheme.selects,
         run.profile_path if resume and run.profile_path.exists() else None,
-        request,
+        limit,
+        solves,
     )
     if limit is None:
-        note_shortage(profile)
+        memory.note_shortage(profile)
     sensor, source = find_sensor()
     LOG.info(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 
@@ -205,7 +201,7 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
     if settings.init_from and RunFolder(settings.init_from).class_names() == list(data.class_names):
         return "keep"
     try:
-        hold_columns(model, keeping.earlier_class_count(settings))
+        hold_columns(model, len(keeping.earlier_classes(settings)))
     except UsageError as error:
         LOG.info(f"note: {error}")
         return "keep"

@@ -8,9 +8,8 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.reading import abbreviated
 from elastictrainer.data.splits import Split, decode_in_order, labels_in, read_error
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import UsageError, abbreviated
 from elastictrainer.experiment.labelled_images import LabelledImages
 from elastictrainer.models.predictor import Predictor
 from elastictrainer.runs import environment, ownership

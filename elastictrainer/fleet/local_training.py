@@ -9,11 +9,9 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from elastictrainer.data.file_split import FileSplit
 from elastictrainer.data.image_data import ImageData
-from elastictrainer.data.image_folder import class_folders, read_classes
-from elastictrainer.data.reading import Reading
 from elastictrainer.data.splits import IndexedSplit, labels_in
+from elastictrainer.data.user_images import FileSplit, Reading, class_folders, read_classes
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.profiling import make_profile, profile_metadata
@@ -22,12 +20,12 @@ from elastictrainer.fleet.round_work import Device, RoundWork
 from elastictrainer.fleet.settings import FleetSettings
 from elastictrainer.models.solved_head import SolvableHead
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.selection.plan import PLAIN_INTERVAL
-from elastictrainer.selection.settings import check_tensors
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.objective import classification_loss
 from elastictrainer.steps.snapshot import digest
+from elastictrainer.training.graphs import check_tensors
+from elastictrainer.training.planner import PLAIN_INTERVAL
 from elastictrainer.training.trainer import Trainer
 
 # A fleet's devices shall not wait for minutes.
@@ -246,14 +244,14 @@ def own_images(folder: Path, class_names: Sequence[str]) -> IndexedSplit:
     folder = folder / "train" if (folder / "train").is_dir() else folder
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}: give the client's images (--node-config images=...).")
-    names = class_folders(folder)
-    unknown = sorted(set(names) - set(class_names))
+    classes = class_folders(folder)
+    unknown = sorted(set(classes) - set(class_names))
     if unknown:
         raise UsageError(
             f"{folder} has the class {unknown[0]!r}, which the server does not have. Expected: CLASS/IMAGE "
             "with the classes of the server's data."
         )
-    return read_classes(folder, names, Reading()).relabelled(labels_in(class_names, names))
+    return read_classes(classes, Reading()).relabelled(labels_in(class_names, list(classes)))
 
 
 def keep_decoded(data: ImageData) -> ImageData:

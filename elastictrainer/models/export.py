@@ -12,7 +12,6 @@ from elastictrainer.data.pictures import describe_preprocessing
 from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.registry import EXPORT
-from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, write_text
 from elastictrainer.steps.keras_compat.inference import for_inference, save_for_serving
 from elastictrainer.steps.keras_compat.layers import argmax
@@ -20,7 +19,6 @@ from elastictrainer.steps.keras_compat.layers import argmax
 LABELS = "labels.txt"
 PREPROCESSING = "preprocessing.txt"
 SAVED_LABELS = f"assets.extra/{LABELS}"  # the folder that TensorFlow leaves to others
-SAVED_SIGNATURE = "assets.extra/elastictrainer.signature"
 FULL_INT8 = "tflite-full-int8"
 
 
@@ -63,7 +61,7 @@ def export(
     Args:
         model: from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
         class_names: by label.
-        format: "saved_model" (a folder, with class names and this user's signature in assets.extra), "keras",
+        format: "saved_model" (a folder, with class names in assets.extra), "keras",
             "tflite" (float32), "tflite-int8" (8-bit weights; the runtime chooses float or integer
             arithmetic), or "tflite-full-int8" (integers only: one image of uint8 pixels to uint8, the
             probabilities times 256). TFLite files give probabilities (batch, classes) and contain labels.txt
@@ -85,8 +83,6 @@ def export(
         if format == "saved_model":
             save_for_serving(deployed(model, class_names), str(unfinished))
             write_text(unfinished / SAVED_LABELS, labels)
-            graph = (unfinished / "saved_model.pb").read_bytes()
-            write_text(unfinished / SAVED_SIGNATURE, ownership.signature(graph) + "\n")
         elif format == "keras":
             deployed(model, class_names).save(unfinished)
         else:

@@ -1,25 +1,27 @@
 """A trained classifier from a file, whatever its format: images in, probabilities out."""
 
 import functools
+import io
+import re
+import warnings
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.data.splits import as_class_name
 from elastictrainer.errors import UsageError, reason
-from elastictrainer.models import model_file
-from elastictrainer.models.export import SAVED_LABELS, SAVED_SIGNATURE
-from elastictrainer.models.tflite_file import TFLiteFile
-from elastictrainer.models.user_models import last_activation
-from elastictrainer.runs import ownership
-from elastictrainer.runs.files import without_wildcards
+from elastictrainer.models import user_models
+from elastictrainer.models.export import LABELS
+from elastictrainer.runs.environment import silenced
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps.keras_compat.inference import compute_in_float32
 
 _SUM_OFF = 1e-3  # of probabilities, 8-bit weights included
-_FORMATS = "a run folder, a .keras file, a SavedModel folder, a .tflite file"
+_FORMATS = "a run folder, a .keras file, a .tflite file"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Predictor:
             raise UsageError(
                 f"{self.source} takes inputs of shape {tuple(self.input_shape)}, not pictures in colour."
             )
+        if self.class_names is not None:  # as those of data are
+            object.__setattr__(self, "class_names", list(map(as_class_name, self.class_names)))
 
     @property
     def image_size(self) -> Tuple[Optional[int], Optional[int]]:
@@ -72,10 +76,9 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
     """Load the classifier of a run, or of a file in a format that `et-train` or `et-export` writes.
 
     Args:
-        target: a run folder, a Keras file, a SavedModel folder, a TFLite file.
+        target: a run folder, a Keras file, a TFLite file.
         weights: of a run, "best" or "last"; None: the best where there are such.
-        trust: also read what can run code: see `model_file.read`; a SavedModel that this user did not export
-            on this machine; TFLite files with TensorFlow's ops.
+        trust: also read what can run code: see `user_models.read`; TFLite files with TensorFlow's ops.
 
     Raises:
         UsageError: there is none, it is damaged, it would need `trust`, or it classifies no pictures.
@@ -89,7 +92,10 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
     if path.suffix == ".keras":
         return _keras(path, trust)
     if (path / "saved_model.pb").is_file():
-        return _saved_model(path, trust)
+        raise UsageError(
+            f"{path} is a SavedModel, which is for other programs: pass the run folder, or export the run as "
+            "keras or tflite (et-export)."
+        )
     if path.suffix == ".tflite":
         file = TFLiteFile(path, trust)
         sum_off = _SUM_OFF + file.rounding
@@ -99,7 +105,7 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
 
 
 def _keras(path: Path, trust: bool) -> Predictor:
-    model = model_file.read(path, trust)
+    model = user_models.read(path, trust)
     compute_in_float32(model)
     names: Optional[Sequence[str]] = None
     outputs = model.output_shape
@@ -109,7 +115,7 @@ def _keras(path: Path, trust: bool) -> Predictor:
         names = next((x.get_vocabulary()[1:] for x in lookup), None)
         activation = "softmax"
     elif isinstance(outputs, tuple) and len(outputs) == 2:
-        activation = last_activation(model)
+        activation = user_models.last_activation(model)
         if activation == "sigmoid" or outputs[-1] == 1:
             raise UsageError(
                 f"{path} has one output, or a sigmoid at its end; needed: a logit or a probability for each "
@@ -137,36 +143,96 @@ def _names_next_to(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
     return names if names and len(names) == count else None
 
 
-def _saved_model(path: Path, trust: bool) -> Predictor:
-    if not trust and not _is_own_export(path):
-        raise UsageError(
-            f"{path} is a program, which can read and write files, and was not exported by you on this "
-            "machine, or was changed since. If you trust where it is from: --trust-model."
-        )
+class TFLiteFile:
+    """A network of one input and one output, in float32 or in integers of 8 bits with their scale.
+
+    Attributes:
+        class_names: by label; None where the file does not say.
+        input_shape: (n, H, W, channels) with None for a dimension that it leaves open.
+        rounding: how far the rounding to integers may put off the sum of an image's probabilities.
+    """
+
+    def __init__(self, path: Path, trust: bool):
+        """Read a file; UsageError where it is damaged, needs `trust`, or computes with other numbers."""
+        try:
+            content = path.read_bytes()
+            foreign = [name for name in _custom_ops(content) if name.startswith("Flex")]
+            if foreign and not trust:
+                raise UsageError(
+                    f"{path} has the op {foreign[0]} of TensorFlow's, which can be any: some read and "
+                    "write files. If you trust where the file is from: --trust-model."
+                )
+            with warnings.catch_warnings(), silenced():
+                warnings.simplefilter("ignore")  # TensorFlow announces another package for it
+                self._interpreter = tf.lite.Interpreter(model_content=content)
+                self._interpreter.allocate_tensors()
+            (self._input,) = self._interpreter.get_input_details()
+            (self._output,) = self._interpreter.get_output_details()
+            self.class_names = _names_inside(content)
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}.") from None
+        except UsageError:
+            raise
+        except (ValueError, RuntimeError) as error:
+            raise UsageError(f"TensorFlow Lite cannot load {path}: {reason(error)}") from None
+        ends = (self._input, self._output)
+        dtypes = {end["dtype"] for end in ends}
+        self._in_integers = dtypes <= {np.uint8, np.int8} and all(end["quantization"][0] for end in ends)
+        if not self._in_integers and dtypes != {np.float32}:
+            given, got = (np.dtype(end["dtype"]) for end in ends)
+            raise UsageError(
+                f"{path} takes {given} and gives {got}; float32 is needed, or integers of 8 bits with their "
+                "scale."
+            )
+        self.input_shape = [None if size < 0 else int(size) for size in self._input["shape_signature"]]
+        unit, classes = self._output["quantization"][0], int(self._output["shape"][-1])
+        self.rounding = unit * classes if self._in_integers else 0.0
+
+    def probabilities(self, images: np.ndarray) -> np.ndarray:
+        """Return (n, classes) float32, of images (n, H, W, 3) float32 in 0..255."""
+        return np.stack([self._of_one(image[None]) for image in images])
+
+    def _of_one(self, image: np.ndarray) -> np.ndarray:
+        if self._in_integers:
+            scale, zero = self._input["quantization"]
+            allowed = np.iinfo(self._input["dtype"])
+            image = np.rint(image / scale + zero).clip(allowed.min, allowed.max).astype(allowed.dtype)
+        interpreter: Any = self._interpreter
+        if tuple(interpreter.get_input_details()[0]["shape"]) != image.shape:
+            interpreter.resize_tensor_input(self._input["index"], image.shape)
+            interpreter.allocate_tensors()
+        interpreter.set_tensor(self._input["index"], image)
+        interpreter.invoke()
+        result = interpreter.get_tensor(self._output["index"])[0]
+        if self._in_integers:
+            scale, zero = self._output["quantization"]
+            result = (result.astype(np.float32) - zero) * scale
+        return result
+
+
+def _custom_ops(content: bytes) -> List[str]:
+    """Return the names of a TFLite model's ops that are not TFLite's own; ValueError where it is damaged.
+
+    The interpreter follows whatever offsets are in a file, and would end the process.
+    """
+    from tensorflow.lite.tools import flatbuffer_utils
+
+    if content[4:8] != b"TFL3":
+        raise ValueError("no TFLite model")
     try:
-        with without_wildcards(path) as readable:
-            loaded: Any = tf.saved_model.load(str(readable))
-        serve = loaded.signatures["serving_default"]
-    except Exception as error:  # TensorFlow raises many kinds for a damaged folder
-        raise UsageError(f"TensorFlow cannot load {path}: {reason(error)}") from None
-    (name, spec), *others = serve.structured_input_signature[1].items()
-    if others:
-        raise UsageError(f"{path} takes {1 + len(others)} inputs, not pictures alone.")
-    output = "probabilities" if "probabilities" in serve.structured_outputs else None
-    output = output or next(iter(serve.structured_outputs))
-
-    def probabilities(images: np.ndarray) -> np.ndarray:
-        _keep = loaded  # its variables live as long as it does
-        return serve(**{name: tf.constant(images)})[output].numpy()
-
-    labels = path / SAVED_LABELS
-    names = labels.read_text(encoding="utf-8").splitlines() if labels.is_file() else None
-    return Predictor(path, probabilities, spec.shape.as_list(), names)
+        model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
+        return [code.customCode.decode() for code in model.operatorCodes if code.customCode]
+    except Exception as error:  # all kinds, by the place that leads nowhere
+        raise ValueError(f"the file is damaged ({type(error).__name__})") from None
 
 
-def _is_own_export(path: Path) -> bool:
-    signature = path / SAVED_SIGNATURE
-    if not signature.is_file():
-        return False
-    signed = signature.read_text(encoding="utf-8", errors="replace").strip()
-    return ownership.is_own((path / "saved_model.pb").read_bytes(), signed)
+def _names_inside(content: bytes) -> Optional[Sequence[str]]:
+    """Return the class names in a TFLite file; None where it has none, ValueError where it was cut."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.read(LABELS).decode().splitlines()
+    except (zipfile.BadZipFile, KeyError, UnicodeDecodeError):
+        # An archive is read from its end: of one that was cut the file's own header is left.
+        if re.search(rb"PK\x03\x04.{26}" + re.escape(LABELS.encode()), content, re.DOTALL):
+            raise ValueError("the file is damaged: its class names cannot be read") from None
+        return None

@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data import datasets
-from elastictrainer.data.parts import UNSPLIT, split_dataset
-from elastictrainer.data.splits import Split, decode_all
+from elastictrainer.data.splits import UNSPLIT, Split, decode_all, split_dataset
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.checks import load_trusted
 from elastictrainer.experiment.options import load

@@ -6,5 +6,5 @@ xplane: read the trace, op times. attribution: which tensors an op is for. charg
 calibration: the profile corrected by a few selections that are timed, and compared with others.
 profile: the time model, and its file. cost_groups: what it is made of.
 
-Memory has the same parts: memory_profile, memory_groups, step_memory.
+memory: what the step keeps resident.
 """

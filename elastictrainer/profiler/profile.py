@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError, shortened
 from elastictrainer.profiler.cost_groups import Amounts, CacheCosts, CostGroups, Mask, Numbers
-from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.profiler.memory import StepMemory
 from elastictrainer.runs.files import write_json
 
 FORMAT = "elastictrainer-profile"

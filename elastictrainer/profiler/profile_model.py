@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from elastictrainer.errors import RunError, UsageError
 from elastictrainer.profiler import calibration
+from elastictrainer.profiler.attribution import attribute, read_by_calls
 from elastictrainer.profiler.charging import profile_from_trace
-from elastictrainer.profiler.memory_profile import measured_steps, step_memory, variable_bytes
+from elastictrainer.profiler.memory import StepMemory, step_memory
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.xplane import STEP_EVENT, Trace, read_trace
 from elastictrainer.runs import environment, resident
@@ -22,7 +23,6 @@ from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import SETTLED, step_ms, warm_up
 
-_MEASURED = 2  # steps after the first one, of whose memory the peak is taken
 _MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
 _LEAST_STEPS = 2  # traced where more would take too long, or too much memory
 _SHARE_OF_CAPTURES = 0.2  # of the time that a profile may take, for one capture
@@ -73,7 +73,8 @@ def profile_model(
         metadata: of model and data, for the profile.
 
     Raises:
-        UsageError: the model has no trainable tensor, or the loss depends on none.
+        UsageError: the model has no trainable tensor, the loss depends on none, or the machine has too
+            little memory for a step.
     """
     ends = time.perf_counter() + allowed_s
     require_trainable(model)
@@ -83,18 +84,12 @@ def profile_model(
     objective = loss if isinstance(loss, Objective) else Objective(model, loss)
     state = [*variables, *optimizers.variables_of(optimizer)]
     step = CompiledStep(objective, optimizer, variables, metrics, undone=state if undo else [])
-    with measured_steps(copied=0 if undo else variable_bytes(state)) as measured:
-        began = time.perf_counter()
-        step.trace(*batch)
-        if all(gradient is None for gradient in step.gradients):
-            raise UsageError(
-                "the loss depends on no trainable tensor of the model: there is no gradient to profile."
-            )
-        with preserve_variables([*step.state(), *state]):
-            step(*batch).numpy()
-            graph_s = time.perf_counter() - began
-            for _ in range(_MEASURED):
-                step(*batch).numpy()
+    began = time.perf_counter()
+    memory = traced_memory(step, batch)
+    _require_profilable(step, memory)
+    with preserve_variables([*step.state(), *state]):
+        step(*batch).numpy()
+        graph_s = time.perf_counter() - began
     if undo:
         steps = min(steps, _LEAST_STEPS)  # the events of a step of ViT take 0.1 GB while they are read
     with preserve_variables([*step.state(), *state]):
@@ -105,7 +100,7 @@ def profile_model(
             steps = int(np.clip(fitting, _LEAST_STEPS, steps))
         captured = _quietest_capture(step, batch, steps, ends)
         profile = profile_from_trace(step, captured.trace, _typical_ms(captured))
-        profile.memory = step_memory(step, batch, measured)
+        profile.memory = memory
         if training_steps is not None:
             calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * profile.full_ms)
         # Steps of selections have slots: where steps are to undo theirs, there is no memory to time others.
@@ -131,6 +126,42 @@ def profile_model(
         if validate:
             profile.validation = calibration.validate_profile(profile, compiled, batch, validate, seed)
     return profile
+
+
+def traced_memory(step: CompiledStep, batch: Tuple[Any, Any]) -> Optional[StepMemory]:
+    """Trace the full step, and return its memory; None on a GPU, whose memory is another.
+
+    Args:
+        step: of all tensors, before its first run.
+        batch: inputs and labels.
+    """
+    loaded = resident.settled_bytes()
+    step.trace(*batch)
+    if tf.config.list_physical_devices("GPU") or step.graph is None:
+        return None
+    operations = step.graph.get_operations()
+    _, charges = attribute(operations, step.loss, step.gradients, step.handles)
+    calls = read_by_calls(step.graph, charges, step.gradients)
+    examples = int(tf.nest.flatten(batch[0])[0].shape[0])
+    slots = optimizers.slot_bytes(step.optimizer, step.variables)
+    return step_memory(operations, charges, calls, examples, slots, loaded)
+
+
+def _require_profilable(step: CompiledStep, memory: Optional[StepMemory]) -> None:
+    """Raise UsageError where the loss depends on no tensor, or the machine has too little memory."""
+    every = np.array([gradient is not None for gradient in step.gradients])
+    if not every.any():
+        raise UsageError(
+            "the loss depends on no trainable tensor of the model: there is no gradient to profile."
+        )
+    if memory is None:
+        return
+    needed, there = memory.total(every), environment.memory_bytes()
+    if needed > there:
+        raise UsageError(
+            f"a step of {memory.batch} examples takes some {needed / 1e9:.1f} GB, and this machine has "
+            f"{there / 1e9:.1f} GB. Take smaller minibatches (--batch-size) or images (--image-size)."
+        )
 
 
 class Capture(NamedTuple):

@@ -25,7 +25,6 @@ FILES = (
     "profile.json",
     "model.keras",
     "best.keras",
-    "kept.npz",
 )
 EVALUATION = (
     "summary.json",
@@ -37,7 +36,7 @@ EVALUATION = (
 )
 MODEL_CARD = "README.md"
 _CHECKPOINT = re.compile(r"step-(\d{9})")
-_FOLDERS = ("checkpoints", "events", "export", "evaluation")
+_FOLDERS = ("checkpoints", "events", "export", "evaluation", "kept")
 
 
 def mark(folder: Path, signature: str = "") -> None:
@@ -111,6 +110,8 @@ def _own(folder: Path) -> Iterator[Path]:
     yield from (folder / name for name in FILES)
     yield from filter(_is_checkpoint, _entries(folder / "checkpoints"))
     yield from (folder / "events").rglob("events.out.tfevents.*")
+    yield from (folder / "kept").glob("*/new-*.png")
+    yield from (folder / "kept").glob("*/old-*.png")
     yield from (folder / "export" / name for name in (*EXPORT_FILES.values(), MODEL_CARD))
     yield from (folder / "evaluation" / name for name in EVALUATION)
 

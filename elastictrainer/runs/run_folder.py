@@ -87,7 +87,7 @@ class RunFolder:
         self.events_path = self.path / "events"
         self.model_path = self.path / "model.keras"
         self.best_path = self.path / "best.keras"
-        self.kept_path = self.path / "kept.npz"
+        self.kept_path = self.path / "kept"
         self.export_path = self.path / "export"
 
     @classmethod

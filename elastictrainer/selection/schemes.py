@@ -14,9 +14,12 @@ from elastictrainer.selection.selector import Solver, freeze_below
 class Scheme:
     """A scheme; this one trains every tensor from first to last.
 
+    One that has a metric or a solver selects tensors at every interval, by the time that rho allows.
+
     Attributes:
-        importance_metric: name of the metric by which a scheme selects at every interval; None: it does not.
-        solver: of a scheme that selects: a name or a function, as for `select`; None: a knapsack.
+        importance_metric: name of the metric that tensors are scored by; None: they are not scored.
+        solver: selects the tensors: a name or a function, as for `select`; None: a knapsack, where tensors
+            are scored.
         trains: whether steps follow after the head is solved.
     """
 
@@ -26,13 +29,13 @@ class Scheme:
 
     @property
     def selects(self) -> bool:
-        """Return whether tensors are selected at every interval, by the time that rho allows."""
-        return self.importance_metric is not None
+        """Return whether tensors are selected at every interval."""
+        return self.importance_metric is not None or self.solver is not None
 
     @property
     def needs_scores(self) -> bool:
         """Return whether it selects by what training does, and so needs a head that knows something."""
-        return self.selects and self.importance_metric != "weight-magnitude"
+        return self.importance_metric not in (None, "weight-magnitude")
 
     def mask(self, model: Any) -> np.ndarray:
         """Return (N,) bool: which of the N `model.trainable_weights`, in their order, train."""
@@ -58,6 +61,12 @@ class Elastic(Scheme):
 
     importance_metric: str = "update"
     solver: Union[str, Solver, None] = None
+
+
+class FreezeBelow(Scheme):
+    """All tensors above a layer, which is as early as the time allows. No importance is needed."""
+
+    solver = staticmethod(freeze_below)
 
 
 class TraditionalTransferLearning(Scheme):
@@ -134,9 +143,7 @@ SCHEMES: Dict[str, Callable[[], Scheme]] = {
     "elastic": Elastic,
     "elastic-weight-magnitude": lambda: Elastic("weight-magnitude"),
     "elastic-grad-magnitude": lambda: Elastic("grad-magnitude"),
-    # The rival that needs no importance: all tensors above a layer, which is as early as the time allows. The
-    # metric is the one that costs nothing.
-    "freeze-below": lambda: Elastic("weight-magnitude", freeze_below),
+    "freeze-below": FreezeBelow,
     "full": Scheme,
     "traditional-tl": TraditionalTransferLearning,
     "head-alone": HeadAlone,

@@ -5,7 +5,6 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.runs import resident
 from elastictrainer.steps.graph_library import reached
 from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.traced_graph import written_by
@@ -35,7 +34,7 @@ def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
 
     TensorFlow runs what is ready, first come first served: the gradients of all tensors would be there before
     the first is used. They take as much memory as the weights, and so does what an update computes from them.
-    Nothing is ordered where memory is not short, where gradients are small, and where the work on one needs
+    Nothing is ordered where gradients are small, and where the work on one needs
     later ones, such as the norm of all.
 
     Args:
@@ -45,7 +44,7 @@ def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
     there = [(g.values if isinstance(g, tf.IndexedSlices) else g, end) for g, end in zip(gradients, ends)]
     pairs = [(g.op, getattr(end, "op", end)) for g, end in there if g is not None and end is not None]
     size = sum(g.dtype.size * np.prod([d or 1 for d in g.shape]) for g, _ in there if g is not None)
-    if resident.keeps_large_blocks() or size < _LARGE or not pairs:
+    if size < _LARGE or not pairs:
         return
     operations = pairs[0][0].graph.get_operations()  # producers before consumers
     place = {op.name: k for k, op in enumerate(operations)}

@@ -17,12 +17,12 @@ from elastictrainer.steps.keras_objective import Minibatch
 from elastictrainer.steps.kinds import CACHE_WRITE
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.training.feed import Feed
-from elastictrainer.training.head_pass import HeadPass
+from elastictrainer.training.head import HeadPass
 from elastictrainer.training.state import RunState
 from elastictrainer.training.stopwatch import CALIBRATION, TRACING
 
 
-class CachedStepRunner:
+class CachedSteps:
     """Writes the activation cache of an interval, and runs its cached steps.
 
     Attributes:
@@ -58,11 +58,11 @@ class CachedStepRunner:
             CacheError: why they cannot be cached.
         """
         state, progress = self._state, self._state.progress
-        with state.watch.lap(TRACING):
+        with state.clock.watch.lap(TRACING):
             cache = self._make(mask, head)
-        with state.watch.lap(CACHE_WRITE):
-            self._fill(cache, self._feed.one_pass(state.steps_per_epoch), head)
-        state.cache_origin = {
+        with state.clock.watch.lap(CACHE_WRITE):
+            self._fill(cache, self._feed.one_pass(state.clock.steps_per_epoch), head)
+        progress.cache_origin = {
             "epoch": progress.epoch,
             "count": len(cache.storage.ends),
             "random": [value.tolist() for value in cache.random_start],
@@ -81,12 +81,12 @@ class CachedStepRunner:
         Raises:
             CacheError: they cannot be cached any more.
         """
-        begun = self._state.cache_origin
+        begun = self._state.progress.cache_origin
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
             return
         LOG.info("writing the cache again: a frozen tensor was changed")
         self.free_cache()
-        self.write_cache(self._state.policy.mask)
+        self.write_cache(self._state.selector.mask)
 
     def step(self) -> float:
         """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""
@@ -106,7 +106,7 @@ class CachedStepRunner:
         if self._cache is not None:
             self._cache.close()
         self._cache = None
-        self._state.cache_origin = None
+        self._state.progress.cache_origin = None
 
     def resume(self) -> None:
         """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
@@ -115,13 +115,13 @@ class CachedStepRunner:
             CacheError: there is less room, or another device, than there was.
         """
         state = self._state
-        begun, mask = state.cache_origin, state.policy.mask
+        begun, mask = state.progress.cache_origin, state.selector.mask
         # Everything trains where an interrupted run had time for the head alone, and this one selects.
         if begun is None or mask.all():
             return
         LOG.info("writing the cache again")
         # An uninterrupted run has no such work: no lap of training counts it.
-        with state.watch.lap(CALIBRATION):
+        with state.clock.watch.lap(CALIBRATION):
             cache = self._make(mask)
             # It draws what the interrupted run drew; the run goes on with its checkpoint's states.
             with preserve_variables(cache.random_states):
@@ -139,10 +139,10 @@ class CachedStepRunner:
             steps.make(mask),
             minibatch,
             self._feed.spec,
-            len(tf.nest.flatten(minibatch[0])[0]) * state.steps_per_epoch,
+            len(tf.nest.flatten(minibatch[0])[0]) * state.clock.steps_per_epoch,
             self._settings,
             self._forward,
-            state.policy.profile,
+            state.selector.profile,
             self._forward.features(head.head.kernel) if head else None,
         )
         self.unread = True
@@ -156,3 +156,4 @@ class CachedStepRunner:
             features = cache.write(minibatch)
             if head is not None and features is not None:
                 head.add(features, minibatch)
+        self._feed.close()  # images are not read while steps read the cache

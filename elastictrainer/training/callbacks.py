@@ -87,19 +87,19 @@ class RisingLoss(TrainerCallback):
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Take in the step's loss."""
-        state = self.run_state
-        if state.start_loss is None or self._said or not math.isfinite(state.loss):
+        state, start_loss = self.run_state, self.run_state.progress.start_loss
+        if start_loss is None or self._said or not math.isfinite(state.loss):
             return
         mean = state.loss if self._mean is None else self._mean
         self._mean = mean + (state.loss - mean) / _AVERAGED
         self._seen += 1
-        limit = state.start_loss + _FAR * (self._chance - state.start_loss)
-        if self._seen >= _AVERAGED and self._mean > max(limit, state.start_loss):
+        limit = start_loss + _FAR * (self._chance - start_loss)
+        if self._seen >= _AVERAGED and self._mean > max(limit, start_loss):
             self._said = True
             rate = optimizers.learning_rate_of(state.model.optimizer)
             highest = rate if state.rates is None else state.rates.highest
             LOG.info(
-                f"note: the loss has risen from {state.start_loss:.2f} to {self._mean:.2f}: training undoes "
+                f"note: the loss has risen from {start_loss:.2f} to {self._mean:.2f}: training undoes "
                 f"the solved head. If it does not recover, try --learning-rate {highest / 2:g}."
             )
 

@@ -1,6 +1,5 @@
 """Checkpoints of a run: after every epoch, every few minutes, and when a signal asks the run to end."""
 
-import dataclasses
 import functools
 import json
 import math
@@ -18,13 +17,11 @@ from elastictrainer.runs import ownership
 from elastictrainer.runs.files import atomic_write, loads, remove_unfinished, set_aside, without_wildcards
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection.budget import Budget
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.optimizer import rate_variables
 from elastictrainer.steps.keras_compat.variables import name_of, random_states, tf_variables
 from elastictrainer.steps.zeros import share_zeros
 from elastictrainer.training.callbacks import TrainerCallback
-from elastictrainer.training.progress import Progress
 from elastictrainer.training.stopwatch import CHECKPOINT
 
 _FORMAT = 2  # of a checkpoint's state, counted up by each change of it
@@ -247,18 +244,14 @@ class Checkpointing(TrainerCallback):
         for variable in state.model.trainable_weights:
             if not bool(tf.reduce_all(tf.math.is_finite(variable))):
                 raise state.diverged(f"{name_of(variable)} is not finite")
-        with state.watch.lap(CHECKPOINT):
+        with state.clock.watch.lap(CHECKPOINT):
             state.tell("before_checkpoint")
             values = {
                 "format": _FORMAT,
                 "progress": state.progress.to_json(),
-                "seconds": state.watch.so_far(),
-                "policy": state.policy.state(),
+                "clock": state.clock.state(),
+                "selector": state.selector.state(),
                 "stopped": bool(state.model.stop_training),
-                "cache_origin": state.cache_origin,
-                "budget": dataclasses.asdict(state.budget),
-                "spent_s": state.spent_s(),
-                "start_loss": state.start_loss,
                 "callbacks": {type(c).__name__: c.state() for c in state.callbacks},
             }
             self._checkpoints.save(state.progress.step, values)
@@ -284,16 +277,13 @@ class Checkpointing(TrainerCallback):
         if saved is None:
             LOG.info(f"{self._run.path} has no checkpoint to go on from: starting from the beginning")
             return
-        state.progress = Progress.from_json(saved["progress"])
-        state.watch.seconds.update(saved["seconds"])
-        state.policy.restore(saved["policy"])
-        state.cache_origin = saved["cache_origin"]
-        state.budget = Budget(**saved["budget"])
-        state.start_loss = saved["start_loss"]
-        if state.deadline is not None:
-            state.deadline.resume(saved["spent_s"])
+        state.progress.restore(saved["progress"])
+        state.clock.restore(saved["clock"])
+        state.selector.restore(saved["selector"])
         state.model.stop_training = saved["stopped"]
-        if state.deadline is not None and state.deadline.extends:  # what ended it early does so no more
+        if (
+            state.clock.deadline is not None and state.clock.deadline.extends
+        ):  # what ended it early does so no more
             state.model.stop_training, state.progress.stopped = False, None
         state.last_checkpoint = self._checkpoints.saved()[0]
         LOG.info(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")

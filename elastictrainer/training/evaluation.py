@@ -182,17 +182,20 @@ class Evaluation(TrainerCallback):
         """Return whether `epoch`, which ends, is to be evaluated; the last one always is."""
         state = self.run_state
         stopping = getattr(state.model, "stop_training", False)  # Keras 3 sets it in `fit`
-        if stopping or (not state.by_clock and epoch == state.epochs):
+        if stopping or (not state.clock.by_clock and epoch == state.clock.epochs):
             return True
-        if self._every is not None or not state.by_clock:
+        if self._every is not None or not state.clock.by_clock:
             return epoch % (self._every or 1) == 0
-        return state.deadline is None and _SHARE * (state.watch.training() - self._began_s) > self._took_s
+        return (
+            state.clock.deadline is None
+            and _SHARE * (state.clock.watch.training() - self._began_s) > self._took_s
+        )
 
     def _score(self, epoch: int, one_of: int = 1) -> Evaluated:
         """Return the score of the weights on one of so many images; of all of them it is noted."""
         state = self.run_state
-        with state.watch.lap(VALIDATION):
-            self._began_s, began = state.watch.training(), time.perf_counter()
+        with state.clock.watch.lap(VALIDATION):
+            self._began_s, began = state.clock.watch.training(), time.perf_counter()
             minibatches = self._minibatches() if one_of == 1 else self._minibatches(one_of)
             score = self._evaluator(minibatches, self._before_each)
             if not math.isfinite(score.loss):
@@ -282,7 +285,7 @@ class BestWeights(Evaluation):
         if about and epoch:
             assert self._best is not None
             waited = epoch - self._best.epoch
-            ended = state.model.stop_training or (not state.by_clock and epoch == state.epochs)
+            ended = state.model.stop_training or (not state.clock.by_clock and epoch == state.clock.epochs)
             if self._patience is not None and waited >= self._patience and not ended:
                 state.progress.stopped = (
                     f"no better validation accuracy in {waited} epoch{'s' * (waited > 1)} after epoch "
@@ -313,7 +316,7 @@ class BestWeights(Evaluation):
         if self._best is None:  # its file was lost
             self._save(last)
         assert self._best is not None
-        with self.run_state.watch.lap(VALIDATION), self._best_in_model():
+        with self.run_state.clock.watch.lap(VALIDATION), self._best_in_model():
             score = self._evaluator(self._test())
         return {
             "kept_weights": self._run.best_path.name,

@@ -10,8 +10,9 @@ from elastictrainer.errors import DataError, UsageError, reason
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat.fitting import without_optionals
 from elastictrainer.steps.keras_objective import Minibatch
+from elastictrainer.training.clock import Clock
 from elastictrainer.training.fit_data import RunData
-from elastictrainer.training.state import RunState
+from elastictrainer.training.progress import Progress
 
 Probe = Callable[[int], Iterable[Any]]
 
@@ -25,7 +26,8 @@ class Feed:
 
     def __init__(
         self,
-        run_state: RunState,
+        clock: Clock,
+        progress: Progress,
         data: RunData,
         probe: Optional[Probe],
         probe_count: int,
@@ -33,14 +35,15 @@ class Feed:
     ):
         """
         Args:
-            run_state: of the run.
+            clock, progress: of the run; `progress` says which minibatch is the next.
             data: to read.
             probe: see Trainer.
             probe_count: number of minibatches to score tensors on without a `probe`.
             first_epoch: see above.
         """
         self.first_epoch = first_epoch
-        self._state, self._data, self._probe, self._probe_count = run_state, data, probe, probe_count
+        self._clock, self._progress, self._data = clock, progress, data
+        self._probe, self._probe_count = probe, probe_count
         self._recent: Deque[Minibatch] = deque(maxlen=probe_count)
         self._size: Optional[int] = None  # of a full minibatch
         self._open: Optional[Iterator[Any]] = None  # reads on
@@ -74,17 +77,16 @@ class Feed:
         Raises:
             DataError: the data cannot be read.
         """
-        state = self._state
-        epoch = state.progress.epoch if epoch is None else epoch
+        epoch = self._progress.epoch if epoch is None else epoch
         data = self._data.again(self.first_epoch + epoch, count)
-        ends_s = state.pass_ends_s()
+        ends_s = self._clock.pass_ends_s()
         for number, minibatch in enumerate(minibatches(data), 1):
             yield minibatch
-            if number < count and ends_s is not None and state.spent_s() > ends_s:
+            if number < count and self._clock.spent_s() > ends_s:
                 LOG.info(f"the time allows {number} of {count} minibatches in this pass")
                 return
 
-    def stop_prefetch(self) -> None:
+    def close(self) -> None:
         """Read nothing ahead until the next `fetch`."""
         self._open = None
 
@@ -93,8 +95,8 @@ class Feed:
         minibatch = self.fetch()
         self._size = _examples(minibatch)
         assert self._open is not None
-        self._open = itertools.chain([minibatch], self._open)
-        self._at = self._next()
+        self._open, self._at = itertools.chain([minibatch], self._open), self._next()
+        self._recent.append(minibatch)
         return minibatch
 
     def fetch(self) -> Minibatch:
@@ -105,20 +107,19 @@ class Feed:
             UsageError: it has, and must not.
             DataError: it cannot be read.
         """
-        wanted = self._next()
-        if self._open is None or self._at != wanted:
-            self._open = minibatches(self._data.read(*wanted))
+        epoch, batch = self._next()
+        if self._open is None or self._at != (epoch, batch):
+            self._open = minibatches(self._data.read(epoch, batch))
         minibatch = next(self._open, None)
-        progress, steps = self._state.progress, self._state.steps_per_epoch
+        steps = self._clock.steps_per_epoch
         if minibatch is None:
             if self._data.endless:
                 raise UsageError(
-                    f"the data ended in epoch {progress.epoch + 1}, before its minibatch "
-                    f"{progress.batch + 1} of {steps}. What a function gives must go on through all epochs "
+                    f"the data ended in epoch {self._progress.epoch + 1}, before its minibatch "
+                    f"{batch + 1} of {steps}. What a function gives must go on through all epochs "
                     "to come: see Trainer.fit."
                 )
             raise StopIteration
-        epoch, batch = wanted
         self._at = (epoch + 1, 0) if batch + 1 == steps else (epoch, batch + 1)
         return minibatch
 
@@ -126,12 +127,11 @@ class Feed:
         """Read on behind an epoch's last minibatch, where each epoch is read by itself."""
         if self._open is not None and not self._data.endless:
             next(self._open, None)
-            self._open = None
+            self.close()
 
     def _next(self) -> Tuple[int, int]:
         """Return epoch and number of the minibatch of the step to come."""
-        progress = self._state.progress
-        return self.first_epoch + progress.epoch, progress.batch
+        return self.first_epoch + self._progress.epoch, self._progress.batch
 
     def is_whole(self, minibatch: Minibatch) -> bool:
         """Return whether it has as many examples as the first one; the last of an epoch may have fewer."""
@@ -142,17 +142,29 @@ class Feed:
         self._recent.append(minibatch)
 
     def probe(self, number: int) -> Iterator[Minibatch]:
-        """Read the minibatches that tensors are scored on at the start of interval `number`.
+        """Read the minibatches that tensors are scored on at the start of interval `number`, without end.
 
         Those of the user's `probe`; else the first of the epoch going on; else, where the data cannot be read
         in passes of their own, the latest ones trained on.
+
+        Raises:
+            UsageError: the user's `probe` gives none.
         """
-        if self._probe is not None:
-            return map(unpacked, self._probe(number))
-        if self.repeatable:
-            full = filter(self.is_whole, self.one_pass(min(self._probe_count, self._state.steps_per_epoch)))
-            return iter(list(full) or self._recent)
-        return iter(list(self._recent))
+        while True:
+            if self._probe is not None:
+                given: Iterator[Minibatch] = map(unpacked, self._probe(number))
+            elif self.repeatable:
+                count = min(self._probe_count, self._clock.steps_per_epoch)
+                given = iter(list(filter(self.is_whole, self.one_pass(count))) or self._recent)
+            else:
+                given = iter(list(self._recent))
+            first = next(given, None)
+            if first is None:
+                raise UsageError(
+                    "the probe gave no minibatch: it must give them again each time it is called."
+                )
+            yield first
+            yield from given
 
 
 def _examples(minibatch: Minibatch) -> int:

@@ -1,20 +1,46 @@
-"""The training loop: the epochs of Keras' `fit`, with its callbacks, its logs and its validation."""
+"""The training loop: epochs, intervals and steps, with Keras' callbacks, its logs and its validation."""
 
-from typing import Any, Dict, Sequence
+import contextlib
+import dataclasses
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.cache.cache_storage import CacheError
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat.fitting import compilation, initial_epoch
+from elastictrainer.steps.keras_objective import KerasObjective
+from elastictrainer.steps.kinds import CACHE_READ
+from elastictrainer.steps.tensor_kinds import head_mask
+from elastictrainer.steps.timing import time_steps
+from elastictrainer.training import stopwatch
+from elastictrainer.training.cached_steps import CachedSteps
 from elastictrainer.training.feed import Feed
-from elastictrainer.training.prepared import Prepared
+from elastictrainer.training.graphs import Graphs
+from elastictrainer.training.head import HeadPass
+from elastictrainer.training.memory import MemoryLimit
+from elastictrainer.training.planner import (
+    GRAPH_STEPS,
+    Stage,
+    Work,
+    expected_budget_s,
+    next_stage,
+    plan_lines,
+    step_share,
+)
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stepping import TWO_FITS, Stepping
-from elastictrainer.training.stopwatch import LOOP, VALIDATION
+from elastictrainer.training.stopwatch import FULL_TRACING, LOOP, STEPS, TRACING, VALIDATION
 
 Logs = Dict[str, Any]
+
+# With MobileNetV2, building the graphs of the first interval takes at most this share of what scoring
+# takes with its graphs.
+_LIKE_SCORING = 0.4
+_TWO_FITS = "call Trainer.fit twice, and between the two change the model and compile it."
 
 
 class Loop:
@@ -22,132 +48,401 @@ class Loop:
 
     Keras' own loop cannot: it asks the data for every minibatch, although cached ones take their place; it
     ends after a number of epochs, not by a clock; and it cannot begin in the middle of an epoch.
+
+    Attributes:
+        cache: writes and reads the activation cache, where the run has one.
     """
 
     def __init__(
         self,
         run_state: RunState,
+        work: Work,
         feed: Feed,
-        prepared: Prepared,
-        given: Dict[str, Any],
-        callbacks: Sequence[tf.keras.callbacks.Callback],
+        graphs: Graphs,
+        cache: CachedSteps,
+        head: Optional[HeadPass],
+        limit: Optional[MemoryLimit],
+        opening: int,
+        selected_before: bool,
     ):
         """
         Args:
-            run_state: of the run; its policy is made. Its `callbacks` are told of more than Keras' are.
+            run_state: of the run; its selector is made. Its `callbacks` are told of more than Keras' are.
+            work: what the run has to do.
             feed: reads the data.
-            prepared: the parts of the run.
+            graphs: of the model's training.
+            cache: see above.
+            head: solves the head before the first interval; None: it stays.
+            limit: of memory; None: any. Full steps are timed on smaller minibatches within it.
+            opening: full steps before the first selection.
+            selected_before: the selection of an earlier run stays: no interval begins.
+        """
+        self._state, self._work, self._feed, self._graphs = run_state, work, feed, graphs
+        self._steps, self.cache, self._head, self._limit = graphs.steps, cache, head, limit
+        self._opening, self._selected_before = opening, selected_before
+        self._compilation = compilation(run_state.model)
+        self._trainable = self._trainable_now()
+        # Of the latest steps, which are all cached or none is, and which train the same tensors:
+        self._alike: Any = None  # whether they are cached, and mask
+        self._ratio, self._flops = 0.0, 0.0  # what the profile says: time over a full step's, operations
+
+    def run(
+        self, given: Dict[str, Any], callbacks: Sequence[tf.keras.callbacks.Callback]
+    ) -> tf.keras.callbacks.History:
+        """Train to the end of the run; returns Keras' History of its epochs.
+
+        Args:
             given: arguments of Keras' `fit` by name.
             callbacks: all of them.
-        """
-        self._state, self._feed, self._prepared, self._given = run_state, feed, prepared, given
-        self._stepping = Stepping(run_state, prepared)
-        self._compilation = compilation(run_state.model)
-        verbose = given.get("verbose", 1)
-        self._callbacks = tf.keras.callbacks.CallbackList(
-            list(callbacks),
-            add_history=True,
-            add_progbar=verbose != 0,
-            model=run_state.model,
-            verbose=1 if verbose == "auto" else verbose,
-            epochs=given["epochs"],
-            steps=run_state.steps_per_epoch,
-        )
-
-    def run(self) -> tf.keras.callbacks.History:
-        """Train to the end of the run; returns Keras' History of its epochs.
 
         Raises:
             UsageError: a callback changed the model in a way that needs another run, or too little time.
             DataError: the data cannot be read.
         """
         state, model = self._state, self._state.model
-        self._callbacks.on_train_begin()
+        verbose = given.get("verbose", 1)
+        told = tf.keras.callbacks.CallbackList(
+            list(callbacks),
+            add_history=True,
+            add_progbar=verbose != 0,
+            model=model,
+            verbose=1 if verbose == "auto" else verbose,
+            epochs=given["epochs"],
+            steps=state.clock.steps_per_epoch,
+        )
+        told.on_train_begin()
         # BackupAndRestore puts a model back to a later epoch.
-        first = initial_epoch(model, self._feed.first_epoch, state.steps_per_epoch)
-        state.epochs -= first - self._feed.first_epoch
-        if state.budget.steps is not None:
-            state.budget.steps = state.epochs * state.steps_per_epoch
+        first = initial_epoch(model, self._feed.first_epoch, state.clock.steps_per_epoch)
+        state.clock.epochs -= first - self._feed.first_epoch
+        self._work = dataclasses.replace(self._work, epochs=state.clock.epochs)
         self._feed.first_epoch = first
-        if state.progress.step:
-            state.follow_deadline()
-            self._prepared.intervals.resume()
+        if not state.progress.step:
+            self._start()
         else:
-            self._prepared.budgeting.begin()
+            if state.clock.stage is None:  # a run that is given more time
+                self._plan()
+            self._go_on(self.cache.resume)
+        self._set_schedule()
         logs: Logs = {}
         while not self._over():
-            logs = self._epoch(first + state.progress.epoch) or logs
-        self._callbacks.on_train_end(logs)
+            logs = self._epoch(first + state.progress.epoch, given, told) or logs
+        told.on_train_end(logs)
         return model.history
 
     def _over(self) -> bool:
         state = self._state
         if state.progress.batch:  # an epoch was interrupted
             return False
-        return state.model.stop_training or not state.by_clock and state.progress.epoch >= state.epochs
+        by_steps = not state.clock.by_clock
+        return state.model.stop_training or (by_steps and state.progress.epoch >= state.clock.epochs)
 
-    def _epoch(self, epoch: int) -> Logs:
+    def _epoch(self, epoch: int, given: Dict[str, Any], told: Any) -> Logs:
         """Make the steps of an epoch, or those that are left of it; returns its logs, none without a step."""
         state, model = self._state, self._state.model
         if not state.progress.batch:
             model.reset_metrics()
         # Meters see the steps alone; evaluation and an epoch's last callbacks come after `on_steps_end`.
-        with state.watch.lap(LOOP):
+        with state.clock.watch.lap(LOOP):
             state.tell("on_steps_begin")
-            self._callbacks.on_epoch_begin(epoch)
-            self._steps()
+            told.on_epoch_begin(epoch)
+            while state.progress.batch < state.clock.steps_per_epoch and not model.stop_training:
+                batch = state.progress.batch
+                told.on_train_batch_begin(batch)
+                try:
+                    results = self._step()
+                except StopIteration:
+                    LOG.info(
+                        f"the data has ended after {batch} of {state.clock.steps_per_epoch} minibatches of "
+                        "an epoch: training ends. Make it give more (repeat), or pass a lower "
+                        "steps_per_epoch."
+                    )
+                    model.stop_training = True
+                    break
+                told.on_train_batch_end(batch, results)
             self._feed.end_epoch()
         state.tell("on_steps_end")
         if not state.progress.batch:  # the data ended with the epoch before: this one is none
             return {}
         logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
-        logs.update(self._validated(epoch))
+        logs.update(self._validated(epoch, given, told))
         logs.update(state.evaluate(state.progress.epoch + 1))
-        self._callbacks.on_epoch_end(epoch, logs)
+        told.on_epoch_end(epoch, logs)
         # Keras' callbacks see what `Model.fit` would give them; its History has more.
         ratio = state.ratio(state.epoch_step_ms())
-        ours = {"ratio": float("nan") if ratio is None else ratio, "selected": int(state.policy.mask.sum())}
-        for name, value in ours.items():
+        more = {"ratio": np.nan if ratio is None else ratio, "selected": int(state.selector.mask.sum())}
+        for name, value in more.items():
             model.history.history.setdefault(name, []).append(value)
-        state.progress.epoch_done(state.watch.training())
+        state.progress.epoch_done(state.clock.watch.training())
         state.tell("on_epoch_done")
         return logs
 
-    def _steps(self) -> None:
-        """Make the steps that are left of the epoch going on."""
-        state, model = self._state, self._state.model
-        while state.progress.batch < state.steps_per_epoch and not model.stop_training:
-            batch = state.progress.batch
-            self._callbacks.on_train_batch_begin(batch)
-            if compilation(model) is not self._compilation:
-                raise UsageError(f"a callback compiled the model during training: {TWO_FITS}")
-            try:
-                logs = self._stepping.step()
-            except StopIteration:
-                LOG.info(
-                    f"the data has ended after {batch} of {state.steps_per_epoch} minibatches of an epoch: "
-                    "training ends. Make it give more (repeat), or pass a lower steps_per_epoch."
-                )
-                model.stop_training = True
-                return
-            self._callbacks.on_train_batch_end(batch, logs)
+    def _step(self) -> Logs:
+        """Train on the next minibatch; returns the metrics of the epoch so far, by name.
 
-    def _validated(self, epoch: int) -> Logs:
+        Raises:
+            StopIteration: the data has ended.
+            UsageError: a callback has changed what can be trained.
+        """
+        state, progress, watch = self._state, self._state.progress, self._state.clock.watch
+        if compilation(state.model) is not self._compilation:
+            raise UsageError(f"a callback compiled the model during training: {_TWO_FITS}")
+        if not progress.batch and self._trainable_now() != self._trainable:  # asking takes time
+            raise UsageError(f"a callback froze or unfroze a layer during training: {_TWO_FITS}")
+        self._begin_or_go_on()
+        self._set_rate()
+        if not progress.step:
+            state.clock.began_s = state.clock.spent_s()
+        mask, first, cached = state.selector.mask, not progress.batch, self.cache.uses_cache
+        start = watch.clock()
+        if cached:
+            # An epoch's first step finds cold caches, and the first of a cache runs a new graph.
+            lap, timed = (TRACING, False) if self.cache.unread else (CACHE_READ, not first)
+            start = watch.clock() if first else start
+            with watch.lap(lap):
+                loss = self.cache.step()
+        else:
+            with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
+                minibatch = self._feed.fetch()
+            start = watch.clock() if first else start
+            if self._head_alone:
+                lap, timed = stopwatch.HEAD, False
+                with watch.lap(lap):
+                    loss = self._evaluate(*minibatch)
+            else:
+                tracing = FULL_TRACING if mask.all() else TRACING
+                new, step = not self._steps.has(mask), self._steps.get(mask)
+                if new:
+                    with watch.lap(tracing):
+                        step.trace(*self._feed.spec)
+                whole = self._feed.is_whole(minibatch)
+                if whole:
+                    self._feed.remember(minibatch)
+                # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
+                lap, timed = (tracing, False) if new else (STEPS, whole)
+                with watch.lap(lap):
+                    loss = float(step(*minibatch))
+        ms = 1e3 * (watch.clock() - start)
+        self._add_prediction(cached)
+        if timed:
+            progress.step_took(state.clock.took(ms, lap, self._ratio, self._alike))
+        progress.step_done(loss)
+        state.loss, state.step_ms = loss, ms
+        recent_ms = progress.recent_ms[-50:]
+        step_s = 1e-3 * float(np.median(recent_ms)) if recent_ms else 0.0
+        if self._head_alone or state.clock.ends(progress.step, step_s):
+            state.model.stop_training = True
+        return self._graphs.count_step()
+
+    def _begin_or_go_on(self) -> None:
+        """Begin an interval, or go on with one, if it is time to.
+
+        Intervals begin between epochs, but for the first, which follows the opening steps at once.
+        """
+        state, progress, opening = self._state, self._state.progress, self._opening
+        if progress.step < opening or (progress.batch and progress.step != opening):
+            return
+        now = state.clock
+        if now.stage and now.stage_begun and now.stage.is_over(progress.epoch, now.spent_s()):
+            self._plan()
+        if now.stage and not now.stage_begun:
+            self._set_rate()  # tensors are scored with it; that of a run with more time was zero
+            self._begin(now.stage)
+        elif not progress.batch:
+            self._go_on(self.cache.refresh_cache)
+
+    def _begin(self, stage: Stage) -> None:
+        """Begin an interval: score and select tensors, write the cache, solve the head. Or solve it alone."""
+        state, selector, watch = self._state, self._state.selector, self._state.clock.watch
+        head = None if state.progress.step else self._head
+        self.cache.free_cache()
+        if stage.trains:
+            if head and self._work.scores and not stage.last_layers:
+                with watch.lap(stopwatch.HEAD):
+                    head.solve_on_sample()
+            with watch.lap(stopwatch.IMPORTANCE):
+                selector.score(stage.last_layers)
+            share = self._step_share(stage, self._work.cached)  # now, for scoring has taken time
+            with watch.lap(stopwatch.SELECTION):
+                mask = selector.begin(share, self._work.cached)
+            if self._work.cached and not mask.all():
+                cached = self._try(lambda: self.cache.write_cache(mask, head))
+                if head and not cached:
+                    head.clear()
+            selector.settle(state.progress.step)
+        state.clock.stage_begun = True
+        if head:
+            with watch.lap(stopwatch.HEAD):
+                about = head.finish()
+            state.progress.start_loss = about["loss"]
+            # `finish` solves the head on the features of the whole pass: only now are its weights final.
+            state.tell("on_head", {**about, **state.evaluate(0)})
+            # The cache holds the provisional head where the selection leaves it out.
+            self._go_on(self.cache.refresh_cache)
+
+    def _go_on(self, write: Callable[[], None]) -> None:
+        """Go on with an interval whose cache `write` writes again, where it has to."""
+        if not self._try(write):
+            self._state.selector.settle(self._state.progress.step)
+
+    def _try(self, write: Callable[[], None]) -> bool:
+        """Write a cache; where that cannot be, select for steps that do all work, and return False."""
+        try:
+            write()
+        except CacheError as error:  # such as less room, or another device, than there was
+            self.cache.free_cache()
+            LOG.info(f"not cached: {error}")
+            stage = self._state.clock.stage
+            assert stage is not None
+            with self._state.clock.watch.lap(stopwatch.SELECTION):
+                self._state.selector.select(self._step_share(stage, False), False)
+            return False
+        return True
+
+    def _step_share(self, stage: Stage, cached: bool) -> float:
+        """Return the time that a step of the interval may take, over a full step's."""
+        watch, now = self._state.clock.watch, self._state.now()
+        if now.intervals:
+            graphs_s = watch.of(TRACING) / now.intervals
+        elif self._work.scores and not stage.last_layers:
+            graphs_s = _LIKE_SCORING * watch.of(stopwatch.IMPORTANCE, FULL_TRACING)
+        else:
+            graphs_s = GRAPH_STEPS * 1e-3 * (now.full_ms or 0.0)
+        return step_share(self._work, now, stage, cached, graphs_s)
+
+    def _start(self) -> None:
+        """Plan a run from its beginning, set its budget where that is a share of full training's time, and
+        say how its time is divided.
+
+        Raises:
+            UsageError: a deadline leaves no time to train.
+        """
+        state, now, work = self._state, self._state.clock, self._work
+        if work.by_share:
+            now.budget_s = expected_budget_s(work)
+        self._plan()
+        self.time_full_steps()
+        if work.by_share:
+            full_s = 1e-3 * (state.full_step_ms() or 0.0)
+            full_training_s = full_s * now.epochs * now.steps_per_epoch + state.compiling_s()
+            now.budget_s = work.rho * full_training_s
+            if not self._head_alone:
+                self._plan()
+        if now.by_clock and now.stage:
+            for line in plan_lines(work, state.now(), now.stage):
+                LOG.info(line)
+
+    def _plan(self) -> None:
+        """Plan what comes next; what goes on stays where that is nothing."""
+        state, now = self._state, self._state.clock
+        stage = None if self._selected_before else next_stage(self._work, state.now())
+        if stage is None:
+            return
+        if stage.note and (now.stage is None or stage.note != now.stage.note):
+            LOG.info(stage.note)
+        if not stage.trains:
+            state.selector.mask = head_mask(state.model)
+        now.stage, now.stage_begun = stage, False
+
+    @property
+    def _head_alone(self) -> bool:
+        """Return whether the head is solved, and no step follows."""
+        stage = self._state.clock.stage
+        return stage is not None and not stage.trains
+
+    def time_full_steps(self, again: bool = False) -> None:
+        """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
+
+        Where their time decides how long the run may take, it is a part of the run. Where the head trains
+        alone, or they would take too much memory, their time is the profile's. `again`: although some were
+        timed.
+        """
+        state, model, selector, limit = self._state, self._state.model, self._state.selector, self._limit
+        if (not selector.selects and selector.mask.all()) or state.clock.deadline is not None:
+            return
+        if state.progress.timed_full_ms and not again:
+            return
+        if self._head_alone or (limit is not None and not limit.times_full_steps):
+            if selector.profile is not None:
+                state.progress.timed_full_ms.append(selector.profile.full_ms)
+            return
+        watch, variables = state.clock.watch, model.trainable_variables
+        with contextlib.ExitStack() as laps:
+            if not selector.selects:
+                laps.enter_context(watch.lap(stopwatch.CALIBRATION))
+                full = CompiledStep(KerasObjective(model), model.optimizer, variables, self._steps.metrics)
+            else:
+                full = self._steps.get(np.ones(len(variables), bool))
+                if limit is None:
+                    with watch.lap(FULL_TRACING):
+                        full.trace(*self._feed.spec)
+                laps.enter_context(watch.lap(stopwatch.TIMING))
+            # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
+            probe = self._feed.probe if limit is None else limit.shortened(self._feed.probe)
+            scale = 1.0 if limit is None else limit.scale
+            timed = time_steps(full, probe(state.progress.step))
+            state.progress.timed_full_ms += [scale * ms for ms in timed]
+
+    def _set_schedule(self) -> None:
+        """Choose the learning rate of a run by the clock by the epochs that it plans."""
+        state, stage = self._state, self._state.clock.stage
+        if state.rates is None or stage is None or not (state.clock.by_clock and self._work.cached):
+            return
+        if self._work.selects and stage.trains:
+            rates = state.rates.for_epochs(stage.epochs)
+            if rates.highest != state.rates.highest:
+                LOG.info(f"few epochs: the learning rate is {rates.highest:g} at most")
+            state.rates = rates
+
+    def _set_rate(self) -> None:
+        state = self._state
+        if state.rates is not None:
+            rate = state.rates.rate(state.clock.share(state.progress.step))
+            optimizers.set_rate(state.model.optimizer, rate)
+
+    def _trainable_now(self) -> Any:
+        return [id(v) for v in self._state.model.trainable_variables]
+
+    def _evaluate(self, x: Any, y: Any) -> float:
+        """Return the loss of a minibatch that nothing is trained on; the metrics take it in."""
+        objective, metrics = self._steps.objective, self._steps.metrics
+
+        @tf.function  # without a graph Keras 3 would hold the outputs of all layers
+        def loss_of(x: Any, y: Any) -> tf.Tensor:
+            outputs, loss = objective(x, y, training=False)
+            for metric in metrics:
+                metric.update_state(y, outputs)
+            return loss
+
+        return float(loss_of(x, y))
+
+    def _add_prediction(self, cached: bool) -> None:
+        """Add up what the profile says of a step."""
+        selector, progress = self._state.selector, self._state.progress
+        alike = cached, selector.mask.tobytes()
+        if alike != self._alike:
+            self._alike = alike
+            if selector.profile is not None:
+                profile = selector.profile.with_cache if cached else selector.profile
+                self._ratio = profile.step_time(selector.mask) / profile.full_ms
+                self._flops = profile.step_flops(selector.mask) or 0.0
+        progress.predicted_ratio += self._ratio
+        progress.flops += self._flops
+
+    def _validated(self, epoch: int, given: Dict[str, Any], told: Any) -> Logs:
         """Return the entries of validation for an epoch's logs, where `fit` was asked for it."""
-        given, every = self._given, self._given.get("validation_freq") or 1
-        data = given.get("validation_data")
+        data, every = given.get("validation_data"), given.get("validation_freq") or 1
         due = (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
         if data is None or not due:
             return {}
         x, y, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
-        with self._state.watch.lap(VALIDATION):
+        with self._state.clock.watch.lap(VALIDATION):
             results = self._state.model.evaluate(
                 x,
                 y,
                 sample_weight=weights,
                 batch_size=given.get("validation_batch_size") or given.get("batch_size"),
                 steps=given.get("validation_steps"),
-                callbacks=self._callbacks,
+                callbacks=told,
                 verbose=0,
                 return_dict=True,
             )

@@ -35,6 +35,8 @@ class Progress:
         cache_hits: steps done that read from it.
         cache_bytes: of the largest cache.
         stopped: why the run ends before its last epoch; None: it does not.
+        start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
+        cache_origin: how the interval's cache began, as JSON values; None: there is none.
         trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
     """
 
@@ -52,6 +54,8 @@ class Progress:
     trained_s: float = 0.0
     epochs_flops: float = 0.0
     stopped: Optional[str] = None
+    start_loss: Optional[float] = None
+    cache_origin: Optional[Dict[str, Any]] = None
 
     def step_took(self, ms: float) -> None:
         """Add a step's time to the medians."""
@@ -76,10 +80,10 @@ class Progress:
         self.epochs_flops = self.flops
 
     def to_json(self) -> Dict[str, Any]:
-        """Return the argument of `from_json`."""
+        """Return the argument of `restore`."""
         return {**dataclasses.asdict(self), "recent_ms": self.recent_ms[-_RECENT:]}
 
-    @classmethod
-    def from_json(cls, values: Dict[str, Any]) -> "Progress":
-        """Return the progress that `to_json` gave; a checkpoint of an earlier version may hold more."""
-        return cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
+    def restore(self, values: Dict[str, Any]) -> None:
+        """Go on from what `to_json` gave; a checkpoint of another version may hold more, or less."""
+        for name in values.keys() & vars(self).keys():
+            setattr(self, name, values[name])

@@ -201,7 +201,7 @@ class RunRecord(TrainerCallback):
         """Show that an epoch begins."""
         state = self.run_state
         self._display.epoch_begins(
-            state.progress.epoch + 1, self._epochs, state.steps_per_epoch, state.progress.batch
+            state.progress.epoch + 1, self._epochs, state.clock.steps_per_epoch, state.progress.batch
         )
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
@@ -211,7 +211,7 @@ class RunRecord(TrainerCallback):
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         """Write and show the epoch's line."""
         state, progress, logs = self.run_state, self.run_state.progress, logs or {}
-        trained_s, step_ms = state.watch.training(), state.epoch_step_ms()
+        trained_s, step_ms = state.clock.watch.training(), state.epoch_step_ms()
         record = {
             "epoch": progress.epoch + 1,
             "step": progress.step,
@@ -232,7 +232,7 @@ class RunRecord(TrainerCallback):
             self._run.add_metrics(record)
             self._written["metrics"] += 1
         over = bool(progress.stopped or state.model.stop_training)
-        if self._run and state.by_clock and not over and "val_accuracy" in logs:
+        if self._run and state.clock.by_clock and not over and "val_accuracy" in logs:
             self._save(self._run)  # what an interruption leaves has been evaluated
         self._display.epoch_ends(record, self._epochs, None if over else state.seconds_left())
         if progress.stopped:
@@ -249,7 +249,7 @@ class RunRecord(TrainerCallback):
 
     @property
     def _epochs(self) -> Optional[int]:
-        return None if self.run_state.by_clock else self.run_state.epochs
+        return None if self.run_state.clock.by_clock else self.run_state.clock.epochs
 
     def on_selection(self, record: Dict[str, Any]) -> None:
         """Write the selection."""
@@ -260,7 +260,7 @@ class RunRecord(TrainerCallback):
 
     def on_head(self, record: Dict[str, Any]) -> None:
         """Write and show the solved head: from here on there is a usable model in the run folder."""
-        trained_s, part = self.run_state.watch.training(), self._part
+        trained_s, part = self.run_state.clock.watch.training(), self._part
         one_of = record.get("one_of", 1)
         line: Dict[str, Any] = {
             "epoch": 0,
@@ -286,7 +286,7 @@ class RunRecord(TrainerCallback):
 
     def _save(self, run: RunFolder) -> None:
         began = time.perf_counter()
-        with self.run_state.watch.lap(CHECKPOINT):
+        with self.run_state.clock.watch.lap(CHECKPOINT):
             save_model(self.run_state.model, run.model_path)
         self.writing_s = time.perf_counter() - began
 

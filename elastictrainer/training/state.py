@@ -1,4 +1,4 @@
-"""The state of a run: what outlives one call of Keras' `fit`, and sums of its times."""
+"""The state of a run: what it is, its clock, its progress and its selector; and its figures."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,16 +8,15 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError
-from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.policy import Policy
+from elastictrainer.selection.run_selector import Selector
 from elastictrainer.steps.keras_compat.variables import tf_variables
+from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training import stopwatch
-from elastictrainer.training.deadline import Deadline
+from elastictrainer.training.clock import Clock
+from elastictrainer.training.planner import Now
 from elastictrainer.training.progress import Progress, typical_ms
-from elastictrainer.training.stopwatch import CALIBRATION, Stopwatch
-
-_MOST_OF_BUDGET = 0.5  # that is left, for a pass over the images: the rest is for training on its result
+from elastictrainer.training.stopwatch import CALIBRATION, VALIDATION
 
 
 @dataclass
@@ -28,51 +27,53 @@ class RunState:
         model: compiled.
         scheme: its name.
         rho: requested; None where the scheme does not select, or a deadline ends a run with a cache.
-        epochs: of the whole run; of a run by the clock, those of the full training whose time rho refers to.
-        steps_per_epoch: minibatches in an epoch.
-        rates: the learning rate over the run; None: the optimizer has its own.
-        budget: of the run.
-        deadline: the time that the whole process may take; None: the run has a budget of training time.
+        clock: its budget, and what is spent of it.
         progress: counters of the run.
-        watch: its time by lap.
+        rates: the learning rate over the run; None: the optimizer has its own.
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
-        head_alone: the head is solved, and no step follows.
-        cache_origin: how the interval's cache began, as JSON values; None: there is none.
-        start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: the checkpoint to resume from; None: none yet.
     """
 
     model: tf.keras.Model
     scheme: str
-    rho: Optional[float]
-    epochs: int
-    steps_per_epoch: int = 0
-    rates: Optional[RateSchedule] = None
-    budget: Budget = field(default_factory=Budget)
-    deadline: Optional[Deadline] = None
+    rho: Optional[float] = None
+    clock: Clock = field(default_factory=Clock)
     progress: Progress = field(default_factory=Progress)
-    watch: Stopwatch = field(default_factory=Stopwatch)
+    rates: Optional[RateSchedule] = None
     callbacks: List[Any] = field(default_factory=list)
     selections: List[Dict[str, Any]] = field(default_factory=list)
-    head_alone: bool = False
-    cache_origin: Optional[Dict[str, Any]] = None
-    start_loss: Optional[float] = None
     loss: float = float("nan")
     step_ms: float = float("nan")
     last_checkpoint: Optional[Path] = None
-    _policy: Optional[Policy] = field(default=None, init=False)
+    _selector: Optional[Selector] = field(default=None, init=False)
 
     @property
-    def policy(self) -> Policy:
+    def selector(self) -> Selector:
         """Return what decides which tensors train; made on the first minibatch."""
-        assert self._policy is not None, "`prepare` makes it"
-        return self._policy
+        assert self._selector is not None, "it is made on the first minibatch"
+        return self._selector
 
-    @policy.setter
-    def policy(self, policy: Policy) -> None:
-        self._policy = policy
+    @selector.setter
+    def selector(self, selector: Selector) -> None:
+        self._selector = selector
+
+    def now(self) -> Now:
+        """Return what the planner has to know of the run as it stands."""
+        clock, progress = self.clock, self.progress
+        full_ms = self.full_step_ms()
+        if full_ms is None and self.selector.profile is not None:
+            full_ms = self.selector.profile.full_ms
+        return Now(
+            intervals=self.selector.interval,
+            epoch=progress.epoch,
+            step=progress.step,
+            spent_s=clock.spent_s(),
+            end_s=clock.end_s,
+            ending_s=clock.ending_s,
+            full_ms=None if full_ms is None else clock.slowdown * full_ms,
+        )
 
     def note_selection(self, record: Dict[str, Any]) -> None:
         """Keep the record of a selection, and tell the callbacks."""
@@ -109,42 +110,6 @@ class RunState:
         epoch_ms = self.progress.epoch_ms
         return float(np.median(epoch_ms)) if epoch_ms else None
 
-    def spent_s(self) -> float:
-        """Return the seconds that count against the budget: of training, or with a deadline all."""
-        return self.watch.training() if self.deadline is None else self.deadline.spent_s()
-
-    def follow_deadline(self) -> None:
-        """Set when the last step must be done, by what is known now of what comes after it."""
-        if self.deadline is not None:
-            self.budget.seconds = self.deadline.for_training_s()
-
-    def used_share(self) -> float:
-        """Return the share of the budget that is used, 0 to 1."""
-        return self.budget.share(self.progress.step, self.spent_s())
-
-    @property
-    def by_clock(self) -> bool:
-        """Return whether the clock ends the run, not a number of steps."""
-        return self.budget.seconds is not None
-
-    def ends(self) -> bool:
-        """Return whether the budget is used up."""
-        recent_ms = self.progress.recent_ms[-50:]
-        step_s = 1e-3 * float(np.median(recent_ms)) if recent_ms else 0.0
-        return self.budget.used_up(self.progress.step, self.spent_s(), step_s)
-
-    def pass_ends_s(self) -> Optional[float]:
-        """Return when, by `spent_s`, a pass over the images that begins now has to end; None: never.
-
-        A deadline cuts it short. A share of full training's time does not: a head that was solved on a part
-        of the images is worth less than the time that is kept.
-        """
-        if self.budget.seconds is None or self.deadline is None:
-            return None
-        spent_s = self.spent_s()
-        share = 1.0 if self.head_alone else _MOST_OF_BUDGET
-        return spent_s + share * max(0.0, self.budget.seconds - spent_s)
-
     def full_step_ms(self) -> Optional[float]:
         """Return the ms of a full step: by those measured for comparison, else by the run's own.
 
@@ -152,7 +117,7 @@ class RunState:
         """
         if self.progress.timed_full_ms:
             return typical_ms(self.progress.timed_full_ms)
-        trains_all = self._policy is not None and self._policy.mask.all()
+        trains_all = self._selector is not None and self._selector.mask.all()
         return typical_ms(self.progress.recent_ms) if trains_all and self.progress.recent_ms else None
 
     def ratio(self, step_ms: Optional[float]) -> Optional[float]:
@@ -170,18 +135,65 @@ class RunState:
         full_ms = self.full_step_ms()
         if full_ms is None:
             return None
-        if self.by_clock:
-            return 1e-3 * full_ms * self.epochs * self.steps_per_epoch + self.compiling_s()
-        compiling = self.watch.of(stopwatch.FULL_TRACING) > 0  # the first run, a step, is in that
-        return 1e-3 * full_ms * (self.progress.step - compiling) + self.watch.of(*stopwatch.SHARED)
+        if self.clock.by_clock:
+            return 1e-3 * full_ms * self.clock.epochs * self.clock.steps_per_epoch + self.compiling_s()
+        compiling = self.clock.watch.of(stopwatch.FULL_TRACING) > 0  # the first run, a step, is in that
+        return 1e-3 * full_ms * (self.progress.step - compiling) + self.clock.watch.of(*stopwatch.SHARED)
 
     def compiling_s(self) -> float:
         """Return the seconds spent so far on making variables and compiling the full step."""
-        return self.watch.of(stopwatch.BUILDING, stopwatch.FULL_TRACING)
+        return self.clock.watch.of(stopwatch.BUILDING, stopwatch.FULL_TRACING)
 
     def seconds_left(self) -> Optional[float]:
         """Return how long the run will go on, validation included, at its pace so far; None before a step."""
-        if self.by_clock:
-            return self.budget.seconds_until(1.0, self.spent_s())
-        steps, spent_s = self.progress.step, self.watch.total(CALIBRATION)
-        return spent_s / steps * (self.epochs * self.steps_per_epoch - steps) if steps else None
+        if self.clock.by_clock:
+            return self.clock.left_s()
+        steps, spent_s = self.progress.step, self.clock.watch.total(CALIBRATION)
+        return spent_s / steps * (self.clock.epochs * self.clock.steps_per_epoch - steps) if steps else None
+
+
+def summary_of(state: RunState) -> Dict[str, Any]:
+    """Return the run's figures so far, as in summary.json: docs/run-folder.md has every key with its
+    unit.
+
+    `seconds` holds all times by what they were spent on, and others add some of them up: importance's
+    includes the full steps timed for comparison.
+    `rho_achieved` is the training time over that of full training for the same steps. Training time runs
+    from the beginning of each epoch to its last step, and while a checkpoint is written. Measurements
+    for comparison, validation, and other callbacks after the last step are not in it.
+    """
+    progress, watch, selector = state.progress, state.clock.watch, state.selector
+    steps, flops = progress.step, progress.flops or None
+    full_s, train_s = state.full_training_s(), watch.training()
+    predicted = 1.0 if state.scheme == "full" else None
+    if selector.profile is not None and steps and not state.clock.by_clock:
+        predicted = progress.predicted_ratio / steps
+    return {
+        "scheme": state.scheme,
+        "rho_requested": state.rho,
+        "rho_predicted": predicted,
+        "rho_achieved": train_s / full_s if full_s else None,
+        "train_seconds": train_s,
+        "seconds": watch.so_far(),
+        "full_training_seconds": full_s,
+        "validation_seconds": watch.of(VALIDATION),
+        "calibration_seconds": watch.of(CALIBRATION),
+        "importance_seconds": watch.of(stopwatch.IMPORTANCE, stopwatch.TIMING),
+        "selection_seconds": watch.of(stopwatch.SELECTION),
+        "trace_seconds": watch.of(stopwatch.TRACING, stopwatch.FULL_TRACING),
+        "head_seconds": watch.of(stopwatch.HEAD),
+        "checkpoint_seconds": watch.of(stopwatch.CHECKPOINT),
+        "cache_write_seconds": watch.of(CACHE_WRITE),
+        "cache_read_seconds": watch.of(CACHE_READ),
+        "cached_share": progress.cache_hits / steps if steps else 0.0,
+        "cache_bytes": progress.cache_bytes,
+        "epochs": progress.epoch,
+        "stopped": progress.stopped,
+        "steps": steps,
+        "selections": len(selector.masks),
+        "step_ms_median": float(np.median(progress.recent_ms)) if progress.recent_ms else None,
+        "full_step_ms": state.full_step_ms(),
+        "flops_per_step": flops / steps if flops else None,
+        "flops_per_epoch": flops / progress.epoch if flops and progress.epoch else None,
+        "flops_total": flops,
+    }

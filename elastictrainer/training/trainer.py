@@ -8,28 +8,81 @@ from typing import Any, Callable, Dict, List, Optional, Union
 
 import tensorflow as tf
 
+from elastictrainer.cache import costs
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
+from elastictrainer.profiler.profile_model import profile_model
 from elastictrainer.registry import HEAD
+from elastictrainer.runs import resident
 from elastictrainer.runs.log import LOG, printed
 from elastictrainer.selection import schemes
-from elastictrainer.selection.plan import require_reachable
-from elastictrainer.selection.settings import SelectionSettings, check_tensors
-from elastictrainer.steps import requirements
+from elastictrainer.steps import optimizers, requirements
+from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_compat.fitting import validation_split_off
+from elastictrainer.steps.keras_objective import Minibatch, make_variables
 from elastictrainer.steps.rates import RateSchedule
-from elastictrainer.training.between_fits import FitCarryover
+from elastictrainer.steps.snapshot import digest
+from elastictrainer.training.cached_steps import CachedSteps
 from elastictrainer.training.callbacks import TrainerCallback, require_supported_callbacks
 from elastictrainer.training.checkpoints import Checkpointing
-from elastictrainer.training.deadline import Deadline
+from elastictrainer.training.clock import Clock, Deadline
 from elastictrainer.training.feed import Feed, Probe
 from elastictrainer.training.fit_data import effective_cache, run_data
+from elastictrainer.training.graphs import Graphs, check_tensors, make_graphs, make_scorer, make_selector
+from elastictrainer.training.head import HeadPass
 from elastictrainer.training.loop import Loop
-from elastictrainer.training.prepared import TrainerRequest, prepare
-from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import BUILDING, Stopwatch
-from elastictrainer.training.summary import summary_of
+from elastictrainer.training.memory import limited
+from elastictrainer.training.planner import PLAIN_INTERVAL, Work, require_reachable
+from elastictrainer.training.state import RunState, summary_of
+from elastictrainer.training.stopwatch import BUILDING, CALIBRATION, Stopwatch
+
+_OPENING = 48  # full steps before the first selection where the head is not solved
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionSettings:
+    """Settings of a scheme that selects.
+
+    Attributes:
+        rho: requested training time over full training's.
+        interval: epochs between two selections; None: see `planner.next_stage`.
+        importance_batches: probe minibatches of a selection.
+        deterministic: the profile alone decides what trains; the clock decides nothing.
+
+    Raises:
+        UsageError: an attribute out of range.
+    """
+
+    rho: float = 0.5
+    interval: Optional[int] = None
+    importance_batches: int = 5
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("interval", "importance_batches"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be at least 1, not {value}.")
+        if not 0 < self.rho <= 1:
+            raise UsageError(f"rho must be above 0 and at most 1, not {self.rho:g}.")
+
+
+@dataclasses.dataclass
+class _Left:
+    """What a call of `fit` leaves to the next, besides graphs and profile. JSON values only.
+
+    Attributes:
+        policy: the state of the selector; None: nothing was selected, or it holds no more.
+        steps: steps made since the latest selection.
+        weights: digest of the model's variables, as the latest call left them; 0: not known.
+        timed_full_ms: times of full steps measured for comparison.
+    """
+
+    policy: Optional[Dict[str, Any]] = None
+    steps: int = 0
+    weights: int = 0
+    timed_full_ms: List[float] = dataclasses.field(default_factory=list)
 
 
 class Trainer:
@@ -118,11 +171,14 @@ class Trainer:
             raise UsageError(f"the scheme {self.scheme_name} solves the head: it takes head='solve'.")
         self.head, self.rates, self.deadline = head, rates, deadline
         self._memory = memory
+        if memory is not None:
+            resident.give_back_freed_memory()
         self.activation_cache = (
             CacheSettings(activation_cache) if isinstance(activation_cache, str) else activation_cache
         )
         self._probe, self._clock = probe, clock
-        self._carried = FitCarryover()  # from one call of `fit` to the next
+        self._graphs: Optional[Graphs] = None  # made by the first call of `fit`
+        self._left = _Left()
         if model.built:
             self._check_model()
 
@@ -142,7 +198,8 @@ class Trainer:
         """
         if self._owns_profile:
             self.profile = None
-        self._carried = FitCarryover(weights=self._carried.weights)
+        self._left = _Left(weights=self._left.weights)
+        self._graphs = None
         given = inspect.signature(self.model.compile).bind(*arguments, **options).arguments
         if "jit_compile" not in given:  # Keras 3 decides by itself otherwise
             options = {"jit_compile": False, **options}
@@ -170,6 +227,8 @@ class Trainer:
         selects = self.scheme.selects
         requirements.require_supported(self.model, selects)
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
+        if given.get("x") is None:
+            raise UsageError("fit needs the data to train on: its argument x is missing.")
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
         savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
@@ -177,7 +236,7 @@ class Trainer:
         epochs, first_epoch = given.setdefault("epochs", 1), given.get("initial_epoch", 0)
         if epochs <= first_epoch:  # a training that is over is started again
             return _trained_no_epoch(self.model, callbacks)
-        if any(saver.resume for saver in savers) and not callable(given.get("x")):
+        if any(saver.resume for saver in savers) and not callable(given["x"]):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         given = validation_split_off(given)
         cache, reason = effective_cache(self.activation_cache, given)
@@ -185,83 +244,195 @@ class Trainer:
         rho = self.selection.rho if selects and (self.deadline is None or cache.mode == "off") else None
         reads_more = cache.mode != "off" or self.head == "solve"
         data = run_data(self.model, given, reads_more)
-        state = RunState(
-            self.model,
-            self.scheme_name,
-            rho,
-            epochs - first_epoch,
-            data.steps,
-            self.rates,
-            deadline=self.deadline,
-            watch=Stopwatch(self._clock),
-            callbacks=ours,
-        )
+        clock = Clock(epochs - first_epoch, data.steps, self.deadline, Stopwatch(self._clock))
+        state = RunState(self.model, self.scheme_name, rho, clock, rates=self.rates, callbacks=ours)
         for callback in ours:
             callback.run_state = state
-        feed = Feed(state, data, self._probe, self.selection.importance_batches, first_epoch)
+        probe_count = self.selection.importance_batches
+        feed = Feed(clock, state.progress, data, self._probe, probe_count, first_epoch)
         with contextlib.ExitStack() as stack:
             stack.enter_context(printed(given.get("verbose") != 0))
             if reason:
                 LOG.info(f"not cached: {reason}")
             for callback in ours:
                 stack.enter_context(callback.fit_context())
-            request = TrainerRequest(
-                self.scheme,
-                self.selection,
-                self.profile,
-                cache,
-                self.head,
-                self._owns_profile,
-                self._memory,
-                resumed=any(saver.resumes for saver in savers),
-            )
-            with state.watch.lap(BUILDING):
-                prepared = prepare(state, feed, request, self._carried)
-            stack.callback(prepared.cached_steps.free_cache)
+            with clock.watch.lap(BUILDING):
+                loop = self._prepare(state, feed, cache, any(saver.resumes for saver in savers))
+            stack.callback(loop.cache.free_cache)
             self.model.stop_training = False
             for saver in savers:
                 if saver.resume:
                     saver.restore_run()
             # What other callbacks have done after a step is saved with it.
             others = [callback for callback in callbacks if callback not in savers]
-            loop = Loop(state, feed, prepared, given, [*others, *savers])
-            history = loop.run()
-            if not selects and not self._carried.timed_full_ms:
-                prepared.budgeting.time_full_steps(again=True)  # the machine may have changed since the start
+            history = loop.run(given, [*others, *savers])
+            if not selects and not self._left.timed_full_ms:
+                loop.time_full_steps(again=True)  # the machine may have changed since the start
             summary = summary_of(state)
             for callback in ours:
                 summary.update(callback.conclude())
             state.tell("on_fit_end", summary)
         history.elastic, history.selections = summary, state.selections
-        self.profile = state.policy.profile or self.profile
-        self._carried = FitCarryover.after(prepared.graphs, state, self._carried)
+        self.profile = state.selector.profile or self.profile
+        self._leave(state)
         return history
+
+    def _prepare(self, state: RunState, feed: Feed, cache: CacheSettings, resumed: bool) -> Loop:
+        """Make the loop of a run and what it needs, on its first minibatch: variables, profile, selector.
+
+        What an earlier run has left is used where it still holds.
+
+        Args:
+            state: of the run; it gets its selector.
+            feed: reads the data.
+            cache: settings of the activation cache, "off" where the data cannot be cached.
+            resumed: whether the run goes on from a checkpoint, after its head was solved.
+
+        Raises:
+            UsageError: nothing to train, an unachievable time, or a head that cannot be solved.
+            DataError: the first minibatch cannot be read.
+        """
+        minibatch, clock, scheme = feed.peek(), state.clock, self.scheme
+        first_call = not self._left.weights
+        graphs = self._graphs = self._graphs_for(minibatch, feed.spec)
+        left, steps = self._left, graphs.steps
+        state.progress.timed_full_ms = list(left.timed_full_ms)
+        # One epoch would never read its cache, and a head that was solved has learned more since.
+        short = clock.epochs == 1 and clock.deadline is None and self.head == "keep"
+        profile = self.profile
+        if scheme.selects and profile is None:
+            profile = _profiled(self.model, steps, minibatch, clock)
+        cached = cache.mode != "off" and not (short and scheme.selects)
+        why = self._why_uncacheable(profile, feed.spec) if cached else ""
+        if why:
+            LOG.info(f"not cached: {why}")
+        cached = cached and not why
+        if cached and profile is not None and profile.cache is None:
+            with clock.watch.lap(CALIBRATION):
+                profile = costs.with_cache_costs(profile, steps.objective, self.model.optimizer, minibatch)
+        solves = self.head == "solve" and (first_call or not scheme.trains)
+        head = HeadPass(self.model, clock, feed) if solves else None
+        if state.rho is not None and profile is not None:
+            require_reachable(state.rho, profile, cached)
+        limit = None
+        if self._memory is not None and profile is not None:
+            limit = limited(self._memory, profile, resident.settled_bytes(), cache.folder)
+            for line in limit.lines():
+                LOG.info(line)
+            profile, cache = dataclasses.replace(profile, memory=limit.step), limit.cache(cache)
+            scheme = limit.scheme(scheme, solves and not resumed)
+        work = Work(
+            profile=profile,
+            epochs=clock.epochs,
+            steps_per_epoch=clock.steps_per_epoch,
+            rho=1.0 if state.rho is None else state.rho,
+            by_share=cached and scheme.selects and not self.selection.deterministic and not clock.deadline,
+            interval=self.selection.interval,
+            by_deadline=clock.deadline is not None,
+            check_s=clock.deadline.check_s if clock.deadline else 0.0,
+            trains=scheme.trains,
+            selects=scheme.selects,
+            scores=scheme.needs_scores,
+            cached=cached,
+            solves=solves,
+            sampled=head.sampled if head else 0,
+            solving_s=head.solving_s if head else 0.0,
+        )
+        scorer = graphs.scorer if scheme is self.scheme else make_scorer(scheme, steps)
+        batches, log = self.selection.importance_batches, state.note_selection
+        state.selector = make_selector(scheme, profile, steps, scorer, feed.probe, batches, log, limit)
+        keeps = False
+        if short and left.policy is not None and self._still_selected(clock.steps_per_epoch):
+            keeps = True
+            state.selector.restore(left.policy)
+        # With a head that is not solved the importances of the tensors below it mean nothing.
+        opened = not work.scores or solves or left.steps
+        opening = 0 if opened else max(1, min(_OPENING, clock.steps_per_epoch // 4))
+        cached_steps = CachedSteps(state, feed, steps, cache)
+        return Loop(state, work, feed, graphs, cached_steps, head, limit, opening, keeps)
+
+    def _graphs_for(self, minibatch: Minibatch, spec: Any) -> Graphs:
+        """Return the graphs of training on minibatches of `spec`; what depends on other ones is forgotten."""
+        if self._graphs is not None:
+            if self._graphs.hold(self.model, spec):
+                return self._graphs
+            LOG.info(
+                "the model, its optimizer, its loss or the shape of the data has changed: compiling again"
+            )
+            self._left = _Left()
+            self.profile = None if self._owns_profile else self.profile
+        make_variables(self.model, *minibatch)
+        requirements.require_trainable(self.model)
+        optimizers.build(self.model.optimizer, self.model.trainable_variables)
+        return make_graphs(self.model, self.scheme, spec)
+
+    def _why_uncacheable(self, profile: Optional[Profile], spec: Any) -> str:
+        """Return why activations cannot be cached; empty where they can. `spec`: of any minibatch."""
+        parts = [part for part in tf.nest.flatten(spec) if part is not None]
+        if not all(isinstance(part, tf.TensorSpec) for part in parts):
+            return "the data has ragged or sparse parts"
+        # Times measured in this run must not affect the selections.
+        if self.selection.deterministic and profile is not None and profile.cache is None:
+            return "the profile does not have the costs of a cache (et-profile measures them)"
+        return ""
+
+    def _still_selected(self, steps_per_epoch: int) -> bool:
+        """Return whether the selection of an earlier run is to be trained on; logs why not."""
+        if self._left.steps >= PLAIN_INTERVAL * steps_per_epoch:
+            return False
+        if self._left.weights != digest(self.model.variables):
+            LOG.info("weights were changed since the last call of fit: tensors are scored again")
+            return False
+        return True
+
+    def _leave(self, state: RunState) -> None:
+        """Note what a finished run leaves to the next one."""
+        selector = state.selector
+        made = [record["step"] for record in state.selections if "selected" in record]
+        steps = state.progress.step - made[-1] if made else self._left.steps + state.progress.step
+        selected, weights = selector.state() if selector.selects else None, digest(self.model.variables)
+        self._left = _Left(selected, steps, weights, state.progress.timed_full_ms)
 
     def state(self) -> Dict[str, Any]:
         """Return the state for `restore`, as JSON values: the profile, and the selection with its scores.
 
         Weights and optimizer are not in it: save the model.
         """
-        carried = dataclasses.replace(self._carried, graphs=None)
-        return {"profile": self.profile and self.profile.to_json(), **dataclasses.asdict(carried)}
+        return {"profile": self.profile and self.profile.to_json(), **dataclasses.asdict(self._left)}
 
     def restore(self, state: Dict[str, Any]) -> None:
         """Go on from `state` of another trainer, of the same model with the same weights, compiled alike.
 
         With other weights tensors are scored again by the next `fit`. Graphs of this trainer stay.
         """
-        values = {**state, "graphs": self._carried.graphs}
+        values = dict(state)
         profile = values.pop("profile")
         self.profile = Profile.from_json(profile) if profile else self.profile
-        self._carried = FitCarryover(**values)
+        self._left = _Left(**values)
 
     def keep_steps(self, count: int) -> None:
         """Keep the compiled steps of the latest `count` selections, which `restore` may go back to.
 
         One call of `fit` needs three. Nothing is compiled before the first one.
         """
-        if self._carried.graphs is not None:
-            self._carried.graphs.steps.size = count
+        if self._graphs is not None:
+            self._graphs.steps.size = count
+
+
+def _profiled(model: tf.keras.Model, steps: CompiledSteps, minibatch: Minibatch, clock: Clock) -> Profile:
+    """Profile the model of a run on `minibatch`; a tenth of a short run's time at most."""
+    with clock.watch.lap(CALIBRATION):
+        LOG.info("profiling the model")
+        profile = profile_model(
+            model,
+            steps.objective,
+            minibatch,
+            model.optimizer,
+            metrics=tuple(steps.metrics),
+            training_steps=clock.epochs * clock.steps_per_epoch,
+        )
+    LOG.info(f"full step {profile.full_ms:.1f} ms, rho_min {profile.rho_min:.3f}")
+    return profile
 
 
 def _trained_no_epoch(model: tf.keras.Model, callbacks: List[Any]) -> tf.keras.callbacks.History:

@@ -102,7 +102,6 @@ def _made(name: str, options: Any) -> Any:
 def profiled(name: str, options: Any) -> Dict[str, Any]:
     """Profile a model in this process: its memory exactly, its times roughly."""
     _, objective, optimizer, metrics, batch = _made(name, options)
-    resident.release_large_blocks()
     profile = profile_model(
         objective.model, objective, batch, optimizer, metrics=metrics, warmup_steps=1, steps=2, calibrate_s=0
     )
@@ -128,16 +127,15 @@ def peak(name: str, options: Any) -> Dict[str, Any]:
     profile = Profile.from_json(json.loads(Path(options.profile).read_text())["result"])
     mask = chosen(profile, options.selection)
     model, objective, optimizer, metrics, batch = _made(name, options)
-    resident.release_large_blocks()
-    resident.release_memory()
-    before = resident.resident_bytes()
-    resident.reset_peak()
+    before = resident.settled_bytes()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
     step = CompiledStep(
         objective, optimizer, [v for v, m in zip(model.trainable_variables, mask) if m], metrics
     )
     for _ in range(_STEPS):
         float(step(*batch))
-    above = resident.peak_bytes() - before
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    above = 1024 * int(status["VmHWM"].split()[0]) - before
     predicted = profile.memory.step_bytes(mask)
     return {"tensors": int(mask.sum()), "before": before, "measured": above, "predicted": predicted}
 
@@ -180,7 +178,7 @@ def main() -> None:
     parser.add_argument("--profile", help="the profile that --here predicts by")
     options = parser.parse_args()
     if options.here:
-        resident.use_system_allocator()
+        resident.give_back_freed_memory()
         result = (profiled if options.here == "profile" else peak)(options.models[0], options)
         write_json(options.output, {"result": result})
         return

@@ -16,7 +16,7 @@ import numpy as np
 
 from elastictrainer import Profile, select
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.profiler.memory import StepMemory
 from elastictrainer.runs.files import write_json
 from elastictrainer.selection.selector import solve_chain
 
@@ -56,7 +56,8 @@ def measure_two_budgets(tensors: int, repeats: int) -> dict:
         profile = Profile.from_chain([str(i) for i in range(tensors)], 0.3 * tensors, *times)
         held = CostGroups.singletons(random.lognormal(0, 1, tensors))
         held = held.joined(CostGroups.prefixes(random.lognormal(0, 1, tensors)))
-        profile.memory = StepMemory(held, CostGroups.singletons(np.zeros(tensors)), 0, 0, 0, 4)
+        nothing = CostGroups.singletons(np.zeros(tensors))
+        profile.memory = StepMemory(held, nothing, 0, 0, 0, 4, nothing)
         limit = random.uniform(0.3, 0.7) * held.amount.sum()
         importance = random.lognormal(0, 2, tensors)
         start = time.process_time()

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from elastictrainer.cache.example_mixing import in_parts, most_held, stop_where_examples_mix
+from elastictrainer.cache.example_mixing import in_parts, stop_where_examples_mix
 from elastictrainer.cache.forward_pass import ForwardPass
 from elastictrainer.cache.split import TracedStep
-from elastictrainer.runs import resident
 from networks import cut_of, trained_step, updating_statistics
 
 BATCH = 4
@@ -101,12 +100,3 @@ def test_tensors_are_compared_in_parts_of_few_bytes(tf):
     for most, expected in ((400.0, [[5, 15], [10], [30], [2, 3]]), (200.0, [[5], [15], [10], [30], [2, 3]])):
         parts = in_parts(tensors, 4, most)
         assert [[int(t.shape[1]) for t in part] for part in parts] == expected
-
-
-def test_fewer_bytes_are_compared_at_once_within_a_limit_of_memory():
-    usual = most_held()
-    resident.release_large_blocks()  # as such a run does
-    try:
-        assert most_held() < usual
-    finally:
-        resident.keep_large_blocks()

@@ -9,7 +9,7 @@ from elastictrainer import Profile
 from elastictrainer.cli import profile
 from elastictrainer.cli.profile import table
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.profiler.memory import StepMemory
 
 QUICK = "--image-size 16 --warmup-steps 1 --steps 2 --calibration-seconds 0".split()
 
@@ -98,7 +98,8 @@ def test_the_memory_of_a_step_is_told_where_it_is_known():
     profile = invented()
     assert "memory" not in table(profile)
     held = CostGroups.singletons(np.arange(12) * 1e6)
-    profile.memory = StepMemory(held, CostGroups.singletons(np.zeros(12)), 5e6, 2e6, 500e6, 4)
+    nothing = CostGroups.singletons(np.zeros(12))
+    profile.memory = StepMemory(held, nothing, 5e6, 2e6, 500e6, 4, nothing)
     assert line(table(profile), "memory").split()[1:3] == ["71", "MB"]
     assert re.search(" 500 MB .* 7 MB ", line(table(profile), "memory"))
 

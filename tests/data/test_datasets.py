@@ -71,9 +71,3 @@ def test_cub100(tf, cub100):
     assert len(data.class_names) == 100 and data.train_split.count == 2999 and data.test_split.count == 2903
     x, _ = next(data.train(0))
     assert x.shape == (4, 224, 224, 3) and 20 < x.numpy().mean() < 235
-
-
-def test_arrays_of_a_single_class_are_refused(tf, tmp_path):
-    np.savez(tmp_path / "one.npz", x=np.full((8, 4, 4, 3), 9, np.uint8), y=np.zeros(8, np.int64))
-    with pytest.raises(UsageError, match=r"one\.npz has 1 class\(es\)"):
-        load(tmp_path / "one.npz", test_split=0.5)

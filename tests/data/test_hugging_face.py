@@ -9,9 +9,8 @@ from PIL import Image
 
 from elastictrainer import RunError, UsageError
 from elastictrainer.data import datasets as ours
-from elastictrainer.data.file_split import FileSplit
-from elastictrainer.data.fingerprint import changes, fingerprint
-from elastictrainer.data.reading import Reading
+from elastictrainer.data.inspection import changes, fingerprint
+from elastictrainer.data.user_images import FileSplit, Reading
 
 FLOWERS = ("bluebell", "iris", "sunflower")
 
@@ -73,7 +72,10 @@ def test_a_local_copy_gives_the_pictures_and_labels_of_the_files(tf, hub, table,
         np.testing.assert_array_equal(split.labels, flowers[part][1])
         files = FileSplit(np.array(list(map(str, flowers[part][0]))), split.labels)
         np.testing.assert_array_equal(pictures(split), pictures(files))
-    assert sum(len(y) for _, y in data.train(0)) == 18 and fingerprint(data)["test"]["count"] == 9
+    assert (
+        sum(len(y) for _, y in data.train(0)) == 18
+        and fingerprint(data.class_names, data.splits)["test"]["count"] == 9
+    )
 
 
 @pytest.mark.realdata
@@ -91,7 +93,8 @@ def test_labels_may_be_words_and_the_test_part_be_drawn(tf, table, tmp_path):
 def test_another_label_or_picture_is_noticed(tf, hub, table, flowers, tmp_path):
     def saved(name):
         hub.DatasetDict({part: table(part) for part in flowers}).save_to_disk(str(tmp_path / name))
-        return fingerprint(load(tmp_path / name))
+        data = load(tmp_path / name)
+        return fingerprint(data.class_names, data.splits)
 
     before = saved("a")
     assert changes(before, saved("b")) == []

@@ -1,5 +1,6 @@
 """Pictures as they look, whatever their format: compared with what was drawn."""
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,49 @@ def test_a_picture_is_turned_as_its_camera_says(tmp_path, suffix, orientation):
     exif[0x0112] = orientation
     image.save(tmp_path / f"a.{suffix}", exif=exif)
     assert np.abs(read(tmp_path / f"a.{suffix}") - drawn()).mean() <= 8
+
+
+def tag(number, kind, count, value):
+    """An EXIF entry; `value` in four bytes."""
+    return struct.pack("<HHI", number, kind, count) + value
+
+
+TURNED = tag(0x112, 3, 1, b"\6\0\0\0")
+MALFORMED = {
+    "resolution is text": [TURNED, tag(0x11A, 2, 3, b"72\0\0")],
+    "unit is negative": [TURNED, tag(0x128, 9, 1, struct.pack("<i", -1))],
+    "orientation is text": [tag(0x112, 2, 2, b"6\0\0\0")],
+    "orientation is out of range": [tag(0x112, 3, 1, b"\x63\0\0\0")],
+    "orientations": [tag(0x112, 3, 2, b"\6\0\6\0")],
+    "points nowhere": [TURNED, tag(0x8769, 4, 1, b"\xff\xff\0\0")],
+    "unknown kind": [TURNED, tag(0x9000, 99, 9, b"\xff\xff\xff\xff")],
+    "cut": [TURNED[:6]],
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_a_picture_with_malformed_tags_is_read(tmp_path, what):
+    entries, turned = MALFORMED[what], np.rot90(drawn(), -1)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(entries)) + b"".join(entries) + bytes(4)
+    Image.fromarray(drawn()).save(tmp_path / "a.jpg", quality=95)
+    content = (tmp_path / "a.jpg").read_bytes()
+    segment = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
+    (tmp_path / "a.jpg").write_bytes(content[:2] + segment + content[2:])
+    expected = drawn() if what in ("orientation is text", "orientation is out of range", "cut") else turned
+    assert np.abs(read(tmp_path / "a.jpg", expected.shape[:2]) - expected).mean() <= 8
+    assert not pictures.find_problem(tmp_path / "a.jpg", thorough=True)
+
+
+def test_all_files_in_folders_are_found_through_links(tmp_path):
+    camera, album = tmp_path / "camera", tmp_path / "album"
+    for file in (camera / "1.jpg", camera / ".hidden" / "2.jpg", album / "a.png", album / "note.txt"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (album / "linked").symlink_to(camera)
+    (camera / "back").symlink_to(album)
+    (camera / "here").symlink_to(camera)
+    found = [str(file.relative_to(album)) for file in pictures.files_inside(album)]
+    assert found == ["a.png", "linked/1.jpg", "note.txt"]
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.webp", "a.tif"])

@@ -1,9 +1,20 @@
-"""One part of a data set: stored order, drawn orders, decoding; several sources as one part."""
+"""The parts of a data set: stored order, drawn orders, decoding, joined parts, what is set apart."""
 
 import numpy as np
 import pytest
 
-from elastictrainer.data.splits import ArraySplit, IndexedSplit, JoinedSplit, decode_in_order, labels_in
+from builders import tiny_pets
+from elastictrainer import UsageError
+from elastictrainer.data import datasets
+from elastictrainer.data.splits import (
+    ArraySplit,
+    IndexedSplit,
+    JoinedSplit,
+    decode_in_order,
+    labels_in,
+    split_dataset,
+    stratified_mask,
+)
 
 
 @pytest.fixture
@@ -116,3 +127,125 @@ def test_labels_are_replaced(tf):
     joined = JoinedSplit([split_of(10, 20), split_of(30)]).relabelled(np.array([2, 0]))
     assert read(tf, joined.subset(np.array([False, True, True]))) == [(20, 0), (30, 2)]
     assert len(list(decode_in_order(split, (4, 4), 1))) == 3
+
+
+def made(count, seed=0):
+    """A split of two classes, a third of it of the second; its images have their number in every pixel."""
+    images = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, 2, 2, 3))
+    return ArraySplit(images, (np.arange(count) % 3 == 0).astype(np.int64))
+
+
+def numbers(split):
+    return split.images[:, 0, 0, 0].tolist()
+
+
+def parts_of(parts, **options):
+    return split_dataset("made up", ["a", "b"], parts, **options)
+
+
+@pytest.mark.parametrize("fraction, expected", [(0.25, [1, 2]), (0.01, [1, 1]), (0.9, [2, 7])])
+def test_every_class_keeps_an_image_in_both_parts(fraction, expected):
+    labels = np.repeat([0, 1], [3, 8])
+    apart = stratified_mask(labels, ["a", "b"], fraction, seed=0)
+    assert apart.dtype == bool and np.bincount(labels[apart]).tolist() == expected
+    np.testing.assert_array_equal(apart, stratified_mask(labels, ["a", "b"], fraction, seed=0))
+    assert any((apart != stratified_mask(labels, ["a", "b"], fraction, seed=k)).any() for k in range(1, 9))
+
+
+def test_validation_images_are_training_images_and_the_test_images_stay():
+    train, test = made(30), made(9)
+    parts = parts_of({"train": train, "test": test}, validation_split=0.2, seed=4)
+    assert parts["test"] is test
+    assert sorted(numbers(parts["train"]) + numbers(parts["val"])) == numbers(train)
+    assert np.bincount(parts["val"].labels).tolist() == [4, 2]
+    assert numbers(parts["val"]) == sorted(numbers(parts["val"])), "the stored order"
+
+
+def test_data_without_a_test_part_gets_one_and_a_validation_part_if_both_are_asked_for():
+    whole = made(30)
+    one = parts_of({"all": whole}, validation_split=0.2)
+    assert set(one) == {"train", "test"} and one["test"].count == 6
+    same = parts_of({"all": whole}, test_split=0.2)
+    assert set(same) == {"train", "test"} and numbers(same["test"]) == numbers(one["test"])
+    both = parts_of({"all": whole}, test_split=0.2, validation_split=0.25)
+    assert numbers(both["test"]) == numbers(one["test"]), "the test images do not depend on the others"
+    assert sorted(sum((numbers(both[part]) for part in ("train", "val", "test")), [])) == numbers(whole)
+    assert both["val"].count == 6
+
+
+def test_a_validation_part_of_its_own_is_used_as_it_is():
+    train, val = made(30), made(6)
+    parts = parts_of({"train": train, "val": val, "test": made(9)})
+    assert parts["train"] is train and parts["val"] is val
+    assert parts_of({"train": train, "val": val}, test_split=0.2)["val"] is val
+
+
+@pytest.mark.parametrize(
+    "there, asked, message",
+    [
+        (("train", "test"), {"test_split": 0.2}, "leave out --test-split"),
+        (("train", "test", "val"), {"validation_split": 0.2}, "leave out --val"),
+        (("train", "val"), {}, "--test-split 0.2"),
+        (("train", "val"), {"validation_split": 0.2}, "--test-split 0.2"),
+        (("all",), {}, "--test-split 0.2"),
+    ],
+)
+def test_what_is_there_already_or_missing_is_told(there, asked, message):
+    with pytest.raises(UsageError, match=message):
+        parts_of({part: made(9) for part in there}, **asked)
+
+
+def test_too_few_images_of_a_class_are_told():
+    with pytest.raises(UsageError, match="'b' has 1 image.*--validation-split"):
+        parts_of({"all": made(6)}, test_split=0.5, validation_split=0.5)
+
+
+def load(path, **options):
+    return datasets.load(str(path), 2, (8, 8), **options)
+
+
+def test_a_folder_may_have_one_under_any_usual_name(tf, image_folder):
+    for name in ("val", "valid", "validation"):
+        (image_folder / "test").rename(image_folder / name)
+        assert load(image_folder, test_split=0.25).val_split.count == 8
+        (image_folder / name).rename(image_folder / "test")
+    for name in ("val", "valid"):
+        (image_folder / name).mkdir()
+    with pytest.raises(UsageError, match="val and valid"):
+        load(image_folder)
+
+
+def test_its_classes_are_those_of_training(tf, image_folder):
+    (image_folder / "val" / "dark").mkdir(parents=True)
+    with pytest.raises(UsageError, match="val lacks light"):
+        load(image_folder)
+
+
+def test_a_table_may_have_one(tf, tmp_path, image_folder):
+    files = sorted((image_folder / "train").glob("*/*.png"))
+    kinds = ("train", "val", "train", "test", "validation", "train")
+    rows = [f"{file},{file.parent.name},{kinds[k % 6]}" for k, file in enumerate(files)]
+    (tmp_path / "t.csv").write_text("\n".join(["path,label,split", *rows]))
+    data = load(tmp_path / "t.csv")
+    assert [data.splits[part].count for part in ("train", "val", "test")] == [12, 8, 4]
+
+
+def test_records_of_tensorflow_datasets_are_divided(tf, tmp_path):
+    builder = tiny_pets(tmp_path)
+    builder.download_and_prepare()
+    data = load(builder.data_dir, validation_split=0.4)
+    assert (data.train_split.count, data.val_split.count, data.test_split.count) == (7, 4, 5)
+    assert np.bincount(data.val_split.labels).tolist() == [2, 2]
+    images, labels = next(data.validation())
+    assert images.shape[0] == 4 and labels.numpy().tolist() == data.val_split.labels.tolist()
+    every = [x.numpy().mean(axis=(1, 2, 3)) for x, _ in data.train(0)]
+    assert sum(map(len, every)) == 6, "minibatches of two of seven images"
+    again = load(builder.data_dir, validation_split=0.4, seed=1)
+    assert again.val_split.fingerprint() != data.val_split.fingerprint() != data.train_split.fingerprint()
+
+
+@pytest.mark.parametrize("option", ["test_split", "validation_split"])
+def test_a_class_too_small_to_divide_names_the_option_that_was_given(option):
+    images = np.zeros((4, 2, 2, 3), np.uint8)
+    with pytest.raises(UsageError, match=f"'b' has 1 image.*--{option.replace('_', '-')} needs"):
+        parts_of({"all": ArraySplit(images, np.array([0, 0, 0, 1]))}, **{option: 0.5})

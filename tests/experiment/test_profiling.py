@@ -9,14 +9,14 @@ import pytest
 import usermodels
 from builders import invented_profile, small_network
 from elastictrainer import UsageError
-from elastictrainer.cache.settings import CacheSettings
-from elastictrainer.experiment import profiling
+from elastictrainer.experiment import memory, profiling
 from elastictrainer.experiment.settings import TrainSettings, parse_bytes
+from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.profile_model import traced_memory
 from elastictrainer.runs import resident
 from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
-from elastictrainer.training.memory_limit import MemoryLimit
-from elastictrainer.training.memory_needs import MemoryRequest
+from elastictrainer.training.memory import limited
 from log_lines import listen
 
 
@@ -45,27 +45,30 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
     monkeypatch.chdir(tmp_path)
     model, optimizer, said = small_network(tf), optimizers.make("sgd"), listen()
     images = tf.zeros((4, 8, 8, 3)), tf.zeros((4,), tf.int64)
-    settings, elastic = TrainSettings(calibration_seconds=0.0), schemes.create("elastic")
+    settings = TrainSettings(calibration_seconds=0.0)
     metadata = profiling.profile_metadata(settings, model, (8, 8, 3), 2)
 
+    def with_larger_activations(step, batch):
+        """Memory of a step on which each tensor holds 40 MB more."""
+        made = traced_memory(step, batch)
+        more = CostGroups.singletons(np.full(made.held.tensors, 40e6))
+        return dataclasses.replace(made, held=made.held.joined(more))
+
+    monkeypatch.setattr(memory, "traced_memory", with_larger_activations)
+
     def obtained(limit, solves=True):
-        resident.release_large_blocks()
-        request = MemoryRequest(limit, elastic, solves)
         return profiling.obtain_profile(
-            settings, model, metadata, lambda: images, optimizer, True, request=request
+            settings, model, metadata, lambda: images, optimizer, True, limit=limit, solves=solves
         )
 
-    try:
-        with pytest.raises(UsageError, match="The least, with the head alone in training, is"):
-            obtained(1e6)
-        with pytest.raises(UsageError, match="The least, with the last layers alone in training") as refused:
-            obtained(1e6, solves=False)
-        least = parse_bytes(re.search(r"is (\S+)\.$", str(refused.value))[1])
-        assert obtained(least - 100e6) is None and "the head alone is solved" in said[-1]
-        profile = obtained(least)
-        assert MemoryLimit(least, profile, model, optimizer, CacheSettings()).scheme(elastic, True).selects
-    finally:
-        resident.keep_large_blocks()
+    with pytest.raises(UsageError, match="The least, with the head alone in training, is"):
+        obtained(1e6)
+    with pytest.raises(UsageError, match="The least, with the last layers alone in training") as refused:
+        obtained(1e6, solves=False)
+    least = parse_bytes(re.search(r"is (\S+)\.$", str(refused.value))[1])
+    assert obtained(least - 80e6) is None and "the head alone is solved" in said[-1]
+    profile = obtained(least)
+    assert limited(least, profile, resident.settled_bytes()).scheme(schemes.create("elastic"), True).selects
 
 
 @pytest.mark.parametrize("estimated", [["second/kernel"], ["first/bias", "head/kernel"], []])

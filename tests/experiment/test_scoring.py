@@ -135,12 +135,13 @@ def test_a_run_is_tested_on_what_it_set_apart(image_folder, tmp_path):
 @pytest.mark.parametrize("change", ["added", "gone"])
 def test_a_run_is_not_tested_on_images_drawn_anew(image_folder, tmp_path, change):
     """With an image more or less, --test-split sets others apart: most of them were trained on."""
-    from elastictrainer.data import datasets, fingerprint
+    from elastictrainer.data import datasets, inspection
 
     whole = image_folder / "train"
     run = make_run(tmp_path / "run")
     run.write_config({"scheme": "full", "dataset": str(whole), "test_split": 0.25, "seed": 0})
-    of = fingerprint.fingerprint(datasets.load(str(whole), 4, (8, 8), test_split=0.25))
+    data = datasets.load(str(whole), 4, (8, 8), test_split=0.25)
+    of = inspection.fingerprint(data.class_names, data.splits)
     run.write_environment({**run.environment(), "data": of})
     trained = set(load_run_images(run, "train").image_names)
     tested = load_run_images(run).image_names
@@ -160,11 +161,12 @@ def test_a_run_is_not_tested_on_images_drawn_anew(image_folder, tmp_path, change
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_a_test_folder_may_change(image_folder, tmp_path, part):
     """Nothing is drawn from it."""
-    from elastictrainer.data import datasets, fingerprint
+    from elastictrainer.data import datasets, inspection
 
     run = make_run(tmp_path / "run")
     run.write_config({"scheme": "full", "dataset": str(image_folder)})
-    of = fingerprint.fingerprint(datasets.load(str(image_folder), 4, (8, 8)))
+    data = datasets.load(str(image_folder), 4, (8, 8))
+    of = inspection.fingerprint(data.class_names, data.splits)
     run.write_environment({**run.environment(), "data": of})
     shutil.copy(image_folder / part / "dark" / "1.png", image_folder / part / "dark" / "another.png")
     assert load_run_images(run).split.count == of["test"]["count"] + (part == "test")

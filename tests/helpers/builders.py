@@ -8,6 +8,21 @@ import numpy as np
 ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
+def write_digits(folder, step):
+    """Write every `step`-th image of the embedded data into class folders; returns the test part's arrays."""
+    from PIL import Image
+
+    from elastictrainer.data.demo_digits import digits
+
+    for part in ("train", "test"):
+        images, labels = (array[::step] for array in digits(part))
+        for k, (pixels, label) in enumerate(zip(images, labels)):
+            place = Path(folder) / part / str(label)
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(place / f"{k:04d}.png")
+    return images, labels
+
+
 class ArrayData:
     """Minibatches of random images in memory, as et-train's data gives them."""
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import UsageError
-from elastictrainer.models import keras_applications, zoo
+from elastictrainer.models import zoo
 from elastictrainer.registry import KERAS_FAMILIES, KERAS_NETWORKS, MODEL
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
@@ -15,15 +15,15 @@ HERE = [name for name in KERAS_NETWORKS if not (KERAS_3 and name in GONE)]
 
 
 def test_the_registry_has_the_networks_that_keras_has(tf):
-    assert sorted(keras_applications.networks()) == sorted(HERE)
+    assert sorted(zoo.networks()) == sorted(HERE)
     assert len(set(MODEL.names)) == len(MODEL.names)
 
 
 def test_a_network_that_this_keras_lacks_is_refused_naming_it(tf, monkeypatch):
     if not KERAS_3:
         few = {"vgg16": "VGG16"}
-        monkeypatch.setattr(keras_applications, "networks", lambda: few)
-    keras_applications.architecture.cache_clear()
+        monkeypatch.setattr(zoo, "networks", lambda: few)
+    zoo._keras_architecture.cache_clear()
     with pytest.raises(UsageError, match=r"regnetx002: Keras [23]\.\d+\.\d+, "):
         zoo.create("regnetx002", 3, 32, "none")
 
@@ -31,7 +31,7 @@ def test_a_network_that_this_keras_lacks_is_refused_naming_it(tf, monkeypatch):
 @pytest.mark.parametrize("name", sorted(set(HERE) & {f + m[0] for f, m in KERAS_FAMILIES.items()}))
 def test_preprocessing_and_sizes_are_the_librarys_own(tf, name):
     network = zoo.architecture(name)
-    function = getattr(tf.keras.applications, keras_applications.networks()[name])
+    function = getattr(tf.keras.applications, zoo.networks()[name])
     module = sys.modules[function.__module__]
     pixels = np.random.default_rng(0).uniform(0, 255, (2, 5, 4, 3)).astype(np.float32)
     expected = module.preprocess_input(pixels.copy())
@@ -72,7 +72,7 @@ def test_a_weights_file_gives_the_network_that_the_download_gives(tf, tmp_path, 
     """EfficientNet is made otherwise with "imagenet" than with the same weights by path."""
     from elastictrainer.steps.keras_compat.model_files import application_helpers
 
-    function = getattr(tf.keras.applications, keras_applications.networks()[name])
+    function = getattr(tf.keras.applications, zoo.networks()[name])
     file = tmp_path / "w.weights.h5"
     function(include_top=False, weights=None, input_shape=(32, 32, 3)).save_weights(str(file))
     with application_helpers(get_file=lambda *arguments, **options: str(file)):
@@ -106,7 +106,7 @@ FEW = [
 
 @pytest.mark.parametrize("name, size", FEW)
 def test_a_network_trains_and_is_the_same_after_saving_and_exporting(tf, tmp_path, name, size):
-    from elastictrainer.models import model_file
+    from elastictrainer.models import user_models
     from elastictrainer.models.export import export
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import CompiledStep
@@ -125,7 +125,7 @@ def test_a_network_trains_and_is_the_same_after_saving_and_exporting(tf, tmp_pat
 
     expected = model(pixels, training=False).numpy()
     model.save(tmp_path / "m.keras")
-    loaded = model_file.read(tmp_path / "m.keras")
+    loaded = user_models.read(tmp_path / "m.keras")
     np.testing.assert_allclose(loaded(pixels, training=False), expected, atol=1e-5)
     export(loaded, ["a", "b", "c"], "tflite", tmp_path / "m.tflite")
     interpreter = tf.lite.Interpreter(model_path=str(tmp_path / "m.tflite"))

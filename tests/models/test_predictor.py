@@ -1,13 +1,13 @@
 """A classifier says the same, whatever the format of its file; what can run code is read only if trusted."""
 
-import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.models import predictor
-from elastictrainer.models.export import SAVED_SIGNATURE, export
+from elastictrainer.models.export import export
 from run_builders import make_run
 
 NAMES = ["auk", "bee-eater", "crane", "great tit"]
@@ -49,7 +49,7 @@ def said(folder, name, pixels, **options):
     return found
 
 
-@pytest.mark.parametrize("name", ["run/best.keras", "d.keras", "s", "m.tflite"])
+@pytest.mark.parametrize("name", ["run/best.keras", "d.keras", "m.tflite"])
 def test_all_formats_say_what_the_run_says(folder, pixels, name):
     expected = said(folder, "run", pixels)
     assert expected.std(axis=0).max() > 1e-3, "the images differ"
@@ -132,25 +132,14 @@ def test_weights_of_what_is_no_run_are_refused(folder):
         predictor.load(folder / "m.tflite", weights="best")
 
 
-def test_a_saved_model_of_others_needs_trust(tf, folder, pixels, tmp_path):
-    shutil.copytree(folder / "s", tmp_path / "s")
-    (tmp_path / "s" / SAVED_SIGNATURE).write_text("f00d\n")
-    with pytest.raises(UsageError, match="is a program, .*--trust-model"):
-        predictor.load(tmp_path / "s")
-    np.testing.assert_allclose(
-        said(tmp_path, "s", pixels, trust=True), said(folder, "run", pixels), atol=1e-4
-    )
-    (tmp_path / "s" / SAVED_SIGNATURE).unlink()
-    with pytest.raises(UsageError, match="--trust-model"):
-        predictor.load(tmp_path / "s")
+def test_a_saved_model_is_refused_with_what_to_pass(folder):
+    with pytest.raises(UsageError, match="is a SavedModel.*run folder.*et-export"):
+        predictor.load(folder / "s", trust=True)
 
 
-def test_a_saved_model_that_was_changed_since_needs_trust(tf, folder, tmp_path):
-    shutil.copytree(folder / "s", tmp_path / "s")
-    with open(tmp_path / "s" / "saved_model.pb", "ab") as file:
-        file.write(b"\0")
-    with pytest.raises(UsageError, match="or was changed since.*--trust-model"):
-        predictor.load(tmp_path / "s")
+def test_class_names_are_written_as_those_of_data_are():
+    made = predictor.Predictor(Path("m.tflite"), lambda images: images, (None, 4, 4, 3), ["cafe\u0301"])
+    assert made.class_names == ["caf\u00e9"]
 
 
 def test_ops_of_tensorflows_in_a_tflite_file_need_trust(tf, tmp_path):

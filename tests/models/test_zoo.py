@@ -195,3 +195,70 @@ def test_a_model_of_other_than_three_channels_is_refused(tf, channels):
     model = tf.keras.Sequential([tf.keras.Input((8, 8, channels)), tf.keras.layers.Flatten()])
     with pytest.raises(UsageError, match=rf"8, {channels}\)"):
         zoo.input_size(model, 8)
+
+
+def test_features_are_a_quarter_of_the_height_and_width(tf):
+    model = zoo.demo_backbone((32, 24, 3))
+    assert model.output_shape == (None, 8, 6, 96)
+    assert len([v for v in model.trainable_weights if len(v.shape) == 4]) == 17
+
+
+def test_the_weights_of_the_package_fit(tf):
+    model = zoo.demo_backbone((16, 16, 3), str(zoo.DEMO_WEIGHTS))
+    again = zoo.demo_backbone((16, 16, 3), str(zoo.DEMO_WEIGHTS))
+    for a, b in zip(model.get_weights(), again.get_weights()):
+        assert np.isfinite(a).all()
+        np.testing.assert_array_equal(a, b)
+
+
+def test_saved_weights_are_read_back_in_half_precision(tf, tmp_path):
+    first, second = zoo.demo_backbone((16, 16, 3)), zoo.demo_backbone((16, 16, 3))
+    path = str(tmp_path / "w.npz")
+    np.savez_compressed(path, *[w.astype(np.float16) for w in first.get_weights()])
+    zoo.load_arrays(second, path)
+    for a, b in zip(first.get_weights(), second.get_weights()):
+        assert b.dtype == np.float32
+        np.testing.assert_array_equal(a.astype(np.float16), b.astype(np.float16))
+
+
+@pytest.mark.parametrize("change", [lambda a: a[:-1], lambda a: [a[0][..., :-1], *a[1:]]])
+def test_weights_of_another_network_are_refused(tf, tmp_path, change):
+    model = zoo.demo_backbone((16, 16, 3))
+    np.savez(tmp_path / "w.npz", *change(model.get_weights()))
+    with pytest.raises(ValueError, match="do not fit"):
+        zoo.load_arrays(model, str(tmp_path / "w.npz"))
+
+
+def test_what_is_probed_is_found():
+    assert zoo.infer_preprocessing(lambda x: x) == zoo.Preprocessing()
+    assert zoo.infer_preprocessing(lambda x: x / 127.5 - 1) == zoo.Preprocessing(
+        scale=(1 / 127.5,) * 3, offset=(-1.0,) * 3
+    )
+    found = zoo.infer_preprocessing(lambda x: x[..., ::-1] - [103.939, 116.779, 123.68])
+    assert found == zoo.Preprocessing((2, 1, 0), (1.0, 1.0, 1.0), (-103.939, -116.779, -123.68))
+
+
+def test_an_argument_that_is_written_over_does_no_harm():
+    def in_place(x):
+        x *= [1.0, 2.0, 4.0]
+        x -= [3.0, 0.0, 1.0]
+        return x
+
+    assert zoo.infer_preprocessing(in_place) == zoo.Preprocessing(
+        scale=(1.0, 2.0, 4.0), offset=(-3.0, -0.0, -1.0)
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [np.sqrt, lambda x: x - x.mean(axis=-1, keepdims=True), lambda x: np.minimum(x, 200)],
+    ids=["curved", "mixed", "clipped"],
+)
+def test_more_than_that_is_refused(function):
+    with pytest.raises(ValueError, match="reorder, scale and shift"):
+        zoo.infer_preprocessing(function)
+
+
+def test_nothing_to_do_adds_no_layer(tf):
+    pixels = tf.keras.Input((4, 4, 3))
+    assert zoo.Preprocessing()(pixels) is pixels

@@ -6,7 +6,7 @@ import pytest
 from elastictrainer import UsageError
 from elastictrainer.plotting import drawing, tensors
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.profiler.memory import StepMemory
 from run_builders import NAMES, make_profile
 
 
@@ -39,7 +39,8 @@ def test_a_profile_is_drawn_by_layer_from_the_input_to_the_output():
 def test_memory_is_drawn_beside_time_where_the_profile_has_it():
     profile = make_profile()
     held = CostGroups.prefixes(np.ones(12))  # the first tensor holds all, the last one what is its own
-    profile.memory = StepMemory(held, CostGroups.singletons(np.zeros(12)), 12.0, 0.0, 99.0, 4)
+    nothing = CostGroups.singletons(np.zeros(12))
+    profile.memory = StepMemory(held, nothing, 12.0, 0.0, 99.0, 4, nothing)
     time, memory = tensors.by_layer(profile).figure.axes[1].get_lines()
     assert (time.get_label(), memory.get_label()) == ("time", "memory")
     np.testing.assert_allclose(memory.get_ydata()[[0, -1]], [100, 100 * 13 / 24])

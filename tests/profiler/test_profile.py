@@ -10,7 +10,7 @@ from builders import random_profile
 from cache_builders import with_reuse
 from elastictrainer import Profile, UsageError, select
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.profiler.memory import StepMemory
 
 
 def chain(t_dw=(1.0, 2.0, 4.0), t_dy=(0.5, 0.25, 0.125), forward_ms=3.0):
@@ -101,7 +101,7 @@ def test_core_and_plots_import_no_tensorflow():
         "import sys; from elastictrainer import Profile, select; "
         "import elastictrainer.plotting.report, "
         "elastictrainer.profiler.attribution, elastictrainer.profiler.xplane, "
-        "elastictrainer.selection.budget; "
+        "elastictrainer.training.clock; "
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -249,7 +249,7 @@ def with_memory():
     random = np.random.default_rng(0)
     made = with_reuse(random_profile(random, n=5), random, 0.9)
     groups = CostGroups.singletons(np.ones(5))
-    return dataclasses.replace(made, memory=StepMemory(groups, groups, 1.0, 0.5, 9.0, 1))
+    return dataclasses.replace(made, memory=StepMemory(groups, groups, 1.0, 0.5, 9.0, 1, groups.scaled(0.0)))
 
 
 def test_times_grow_by_what_an_example_was_measured_to_take(with_memory):

@@ -6,7 +6,7 @@ import pytest
 from builders import changed_tensors, invented_profile, small_network, tensor_names, weights_of
 from elastictrainer import UsageError
 from elastictrainer.selection import schemes
-from policy_run import PolicyRun
+from selector_run import SelectorRun
 
 ELASTIC = [name for name in schemes.SCHEMES if name.startswith("elastic")]
 ALL = {
@@ -25,16 +25,16 @@ TRAINED = {
 @pytest.mark.parametrize("name", ELASTIC)
 def test_an_elastic_scheme_trains_exactly_its_selection(tf, name):
     profile = invented_profile(small_network(tf))
-    run = PolicyRun(tf, schemes.create(name), profile, epochs=1, steps_per_epoch=6, rho=0.7)
+    run = SelectorRun(tf, schemes.create(name), profile, steps_per_epoch=6, rho=0.7)
     before = weights_of(run.model)
     run.train(1)
-    selected = {name for name, trains in zip(tensor_names(run.model), run.policy.mask) if trains}
+    selected = {name for name, trains in zip(tensor_names(run.model), run.selector.mask) if trains}
     assert 0 < len(selected) < len(profile)
     assert changed_tensors(run.model, before) == selected
 
 
 def test_a_users_own_scheme_is_found_by_its_place(tf):
-    run = PolicyRun(tf, schemes.create("userschemes:OddTensors"), None, steps_per_epoch=2)
+    run = SelectorRun(tf, schemes.create("userschemes:OddTensors"), None, steps_per_epoch=2)
     before = weights_of(run.model)
     run.train(1)
     assert changed_tensors(run.model, before) == set(tensor_names(run.model)[1::2])
@@ -46,8 +46,8 @@ def test_a_users_own_metric_scores_the_tensors(tf):
     scheme = schemes.create("userschemes:ByLargestGradient")
     assert isinstance(scheme, userschemes.ByLargestGradient)
     profile = invented_profile(small_network(tf))
-    run = PolicyRun(tf, scheme, profile, epochs=1, steps_per_epoch=16, rho=0.9).train(1)
-    assert len(run.policy.masks) == 1 and np.all(run.policy.importance >= 0)
+    run = SelectorRun(tf, scheme, profile, steps_per_epoch=16, rho=0.9).train(1)
+    assert len(run.selector.masks) == 1 and np.all(run.selector.importance >= 0)
 
 
 def test_a_scheme_of_an_installed_package_is_found(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_what_is_no_scheme_is_refused(name, message):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_fixed_scheme_trains_exactly_its_tensors(tf, name):
-    run = PolicyRun(tf, schemes.create(name), None, steps_per_epoch=2)
+    run = SelectorRun(tf, schemes.create(name), None, steps_per_epoch=2)
     before = weights_of(run.model)
     run.train(1)
     assert changed_tensors(run.model, before) == TRAINED[name]
@@ -110,7 +110,7 @@ def test_prunetrain_adds_a_quarter_of_the_loss_and_prunes_faded_channels(tf):
 
 
 def test_prunetrain_logs_the_pruned_channels_at_every_interval(tf):
-    run = PolicyRun(tf, schemes.create("prunetrain"), None, steps_per_epoch=2).train(2)
+    run = SelectorRun(tf, schemes.create("prunetrain"), None, steps_per_epoch=2).train(2)
     assert run.records == [{"step": 2, "pruned_channels": 0, "channels": 8}]
 
 

@@ -11,7 +11,7 @@ from builders import best_by_brute_force, random_profile
 from cache_builders import reusable_chain, with_reuse
 from elastictrainer import Profile, UsageError, select
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.step_memory import StepMemory
+from elastictrainer.profiler.memory import StepMemory
 from elastictrainer.selection.selector import freeze_below, select_with_fallback, solve_chain
 from milp_oracle import milp, solve_groups
 
@@ -246,7 +246,7 @@ def with_memory(profile, random):
     sets = [members for members in sets if len(members)]
     held = CostGroups.from_sets(n, sets, random.lognormal(0, 1, len(sets)))
     graph = CostGroups.singletons(random.random(n) / 10)
-    return dataclasses.replace(profile, memory=StepMemory(held, graph, 3.0, 0.1, 20.0, 4))
+    return dataclasses.replace(profile, memory=StepMemory(held, graph, 3.0, 0.1, 20.0, 4, graph.scaled(0.0)))
 
 
 def random_case(seed):
@@ -286,7 +286,8 @@ def case():
     """Two tensors of which the first, the deeper one, is worth more and holds more."""
     profile = Profile.from_chain(["deep", "near"], 1.0, [1.0, 1.0], [1.0, 1.0])
     held = CostGroups.from_sets(2, [[0], [0, 1]], [100.0, 10.0])
-    return dataclasses.replace(profile, memory=StepMemory(held, CostGroups.singletons([0, 0]), 5, 1, 1000, 4))
+    nothing = CostGroups.singletons([0, 0])
+    return dataclasses.replace(profile, memory=StepMemory(held, nothing, 5, 1, 1000, 4, nothing))
 
 
 def test_a_tensor_that_memory_does_not_hold_is_not_selected():

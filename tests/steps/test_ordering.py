@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from elastictrainer.runs import resident
 from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.steps import optimizers, ordering
 from elastictrainer.steps.compiled_step import CompiledStep
@@ -11,8 +10,7 @@ from elastictrainer.steps.objective import Objective, classification_loss
 
 
 @pytest.fixture
-def short_of_memory(monkeypatch):
-    monkeypatch.setattr(resident, "_keeps_large_blocks", False)
+def large_gradients(monkeypatch):
     monkeypatch.setattr(ordering, "_LARGE", 0.0)
 
 
@@ -64,10 +62,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("undo", [False, True])
 def test_an_ordered_step_computes_the_same(tf, monkeypatch, name, undo):
     plain, step = trained(tf, OPTIMIZERS[name], undo)
-    assert not waits(step), "no order where memory is not short"
-    monkeypatch.setattr(resident, "_keeps_large_blocks", False)
-    small, step = trained(tf, OPTIMIZERS[name], undo)
-    assert not waits(step), "nor where gradients are small"
+    assert not waits(step), "no order where gradients are small"
     monkeypatch.setattr(ordering, "_LARGE", 0.0)
     ordered, step = trained(tf, OPTIMIZERS[name], undo)
     assert waits(step) >= len(ordered) - 2
@@ -75,7 +70,7 @@ def test_an_ordered_step_computes_the_same(tf, monkeypatch, name, undo):
         np.testing.assert_array_equal(before, after)
 
 
-def test_a_step_that_needs_all_gradients_first_has_no_order(tf, short_of_memory):
+def test_a_step_that_needs_all_gradients_first_has_no_order(tf, large_gradients):
     clipped, step = trained(tf, lambda tf: tf.keras.optimizers.SGD(0.1, global_clipnorm=0.5))
     assert not waits(step) and np.all(np.isfinite(np.concatenate([w.ravel() for w in clipped])))
 
@@ -86,6 +81,5 @@ def test_scores_are_the_same_in_order(tf, monkeypatch, tmp_path):
         return ImportanceEvaluator(objective, optimizer)([batch, batch], folder=tmp_path)
 
     plain = scored()
-    monkeypatch.setattr(resident, "_keeps_large_blocks", False)
     monkeypatch.setattr(ordering, "_LARGE", 0.0)
     np.testing.assert_array_equal(plain, scored())

@@ -3,10 +3,11 @@
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
+from PIL import Image
 
 from elastictrainer.cli import evaluate, train
 
@@ -23,8 +24,6 @@ QUICK = ["--epochs", "1", "--learning-rate", "0.01", "--scheme", "traditional-tl
 
 def draw(home):
     """Make the folders that the page names: images of one colour each, a little lighter one by one."""
-    from PIL import Image
-
     for name, classes in COLOURS.items():
         for label, colour in classes.items():
             folder = home / name / label
@@ -58,11 +57,11 @@ def of(run, name):
 def test_each_run_keeps_the_classes_before_it_and_images_of_them(home):
     names = [of(home / "runs" / name, "environment.json")["class_names"] for name in RUNS]
     assert names == [["black", "grey"], ["black", "grey", "red"], ["black", "grey", "red", "blue", "green"]]
-    with np.load(home / "runs" / "third" / "kept.npz") as kept:
-        counts = np.bincount(kept["labels"])
-        assert counts.tolist() == [5] * 5
-        assert kept["images"].shape[1:] == (24, 24, 3)
-        assert sorted(kept["ages"][kept["labels"] == 1].tolist()) == [1, 1, 1, 2, 2], "grey came twice"
+    kept = home / "runs" / "third" / "kept"
+    files = {name: sorted(file.name[:3] for file in (kept / name).iterdir()) for name in names[2]}
+    assert files == {**dict.fromkeys(names[1], ["old"] * 5), **dict.fromkeys(["blue", "green"], ["new"] * 5)}
+    with Image.open(kept / "grey" / "old-00000.png") as image:
+        assert image.size == (24, 24)
 
 
 def test_old_and_new_accuracy_are_told_apart(home):
@@ -81,7 +80,7 @@ def test_old_and_new_accuracy_are_told_apart(home):
 def test_what_cannot_be_kept_is_told(home, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # the earlier run's data is not found from here
     run = home / "runs" / "first"
-    kept = (run / "kept.npz").read_bytes()
+    kept, away = run / "kept", run / "away"
     arguments = [
         "--init-from",
         str(run),
@@ -93,13 +92,15 @@ def test_what_cannot_be_kept_is_told(home, tmp_path, monkeypatch, capsys):
         "new",
         *QUICK,
     ]
+    kept.rename(away)
     try:
-        (run / "kept.npz").unlink()
         assert train.main([*arguments, "--keep", "5"]) == 2
-        assert "stored no images" in capsys.readouterr().err
-        (run / "kept.npz").write_bytes(b"something else")
+        assert "kept no images" in capsys.readouterr().err
+        shutil.copytree(away, kept)
+        (kept / "grey" / "new-00001.png").write_bytes(b"something else")
         assert train.main([*arguments, "--keep", "5"]) == 2
-        assert "kept.npz" in capsys.readouterr().err
+        assert "new-00001.png" in capsys.readouterr().err
     finally:
-        (run / "kept.npz").write_bytes(kept)
+        shutil.rmtree(kept, ignore_errors=True)
+        away.rename(kept)
     assert not Path("new").exists()

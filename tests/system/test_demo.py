@@ -6,11 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from builders import ONE_THREAD, roughly_profiled
-from elastictrainer.data.demo_digits import digits
+from builders import ONE_THREAD, roughly_profiled, write_digits
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,12 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 def test_the_demo_compares_elastic_training_with_its_rivals(tmp_path):
     """With few epochs and images: what they reach is a benchmark's to say (docs/results.md)."""
-    arrays = {f"{kind}_{part}": a[::5] for part in ("train", "test") for kind, a in zip("xy", digits(part))}
-    np.savez(tmp_path / "digits.npz", **arrays)
+    write_digits(tmp_path / "digits", 5)
     (tmp_path / "demo.yaml").write_text(roughly_profiled("demo"))
     as_a_user = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}
     result = subprocess.run(
-        ["bash", "scripts/demo.sh", "--dataset", tmp_path / "digits.npz", "--config", tmp_path / "demo.yaml"],
+        ["bash", "scripts/demo.sh", "--dataset", tmp_path / "digits", "--config", tmp_path / "demo.yaml"],
         cwd=ROOT,
         env={**as_a_user, "EPOCHS": "2", "VALIDATE": "1"},
         capture_output=True,

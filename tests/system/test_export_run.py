@@ -3,21 +3,18 @@
 import numpy as np
 import pytest
 
-from builders import tflite
+from builders import tflite, write_digits
 
 
 @pytest.mark.slow
 def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_path, monkeypatch, capsys):
     from elastictrainer.cli import export, train
-    from elastictrainer.data import demo_digits
     from elastictrainer.models import predictor
 
     monkeypatch.chdir(tmp_path)
-    images, labels = (part[::6] for part in demo_digits.digits("test"))
-    x, y = (part[::8] for part in demo_digits.digits("train"))
-    np.savez("digits.npz", x_train=x, y_train=y, x_test=images, y_test=labels)
+    images, labels = write_digits("digits", 6)
     options = [
-        *"--model demo --dataset digits.npz --batch-size 16 --learning-rate 0.003 --scheme".split(),
+        *"--model demo --dataset digits --batch-size 16 --learning-rate 0.003 --scheme".split(),
         *"full".split(),
     ]
     assert train.main([*options, "--epochs", "1", "--output", "run", "--export", "tflite,keras"]) == 0
@@ -42,7 +39,7 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
     )
     assert f"{100 * right[0]:.1f} % with these weights" in said
     assert "`model-full-int8.tflite` | integers only" in said
-    (tmp_path / "digits.npz").unlink()
+    (tmp_path / "digits").rename(tmp_path / "elsewhere")
     capsys.readouterr()
     assert export.main(["run", *formats, "--output", "again"]) == 2
-    assert "digits.npz" in capsys.readouterr().err and not (tmp_path / "again").exists()
+    assert "digits" in capsys.readouterr().err and not (tmp_path / "again").exists()

@@ -3,7 +3,6 @@
 import argparse
 import functools
 import gzip
-import io
 import json
 import os
 import time
@@ -247,18 +246,6 @@ def test_table(tf, tmp_path, content):
         if not (tmp_path / f"{k}.png").exists():
             Image.new("RGB", (8, 8)).save(tmp_path / f"{k}.png")
     data_set(tmp_path, "t.csv", content)
-
-
-def arrays():
-    file = io.BytesIO()
-    np.savez(file, x=np.full((8, 4, 4, 3), 9, np.uint8), y=np.arange(8) % 2)
-    return file.getvalue()
-
-
-@given(mutated(arrays()))
-@within_a_second
-def test_arrays(tf, tmp_path, content):
-    data_set(tmp_path, "d.npz", content)
 
 
 @given(mutated(b"model: demo\nrho: 0.5\nepochs: 3\nseed: 010\nexport: tflite\n# a note\ndataset: images\n"))

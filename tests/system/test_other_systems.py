@@ -80,7 +80,7 @@ with run.claimed(resume=True):
         assert "in use" in str(error)
 assert run.is_own() and run.metrics() == [{"epoch": 0}]
 assert environment.peak_rss_bytes() > 1e6 and environment.processors() and environment.memory_bytes() > 1e6
-assert resident.resident_bytes() > 1e6 and resident.peak_bytes() is None and not resident.reset_peak()
+assert resident.resident_bytes() > 1e6
 resident.release_memory()
 
 cache = CacheStorage([Column((3,), "float32")], 4, run.path)

@@ -12,9 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from PIL import Image
 
-from builders import make_images, roughly_profiled
+from builders import make_images, roughly_profiled, write_digits
 from processes import Process
 
 pytest.importorskip("tensorflow")
@@ -167,14 +166,8 @@ QUICK = {"QUICK": "1", "EPOCHS": "1", "DATASET": "digits", "RHO": "0.5", "RHOS":
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
     """A folder with a fifteenth of the embedded data; figures draw from the same runs, each trained once."""
-    from elastictrainer.data.demo_digits import digits
-
     folder = tmp_path_factory.mktemp("figures")
-    for part in ("train", "test"):
-        for k, (pixels, label) in enumerate(zip(*(array[::15] for array in digits(part)))):
-            path = folder / "digits" / part / str(label) / f"{k}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(path)
+    write_digits(folder / "digits", 15)
     (folder / "quick.yaml").write_text(roughly_profiled("quick"))
     return folder
 

@@ -16,7 +16,7 @@ from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.steps.objective import classification_loss
 from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.checkpoints import Checkpointing
-from elastictrainer.training.deadline import Deadline
+from elastictrainer.training.clock import Deadline
 from elastictrainer.training.evaluation import BestWeights, Evaluated, described_in, load_weights
 from elastictrainer.training.record import RunRecord
 from log_lines import listen

@@ -280,7 +280,7 @@ def said(tf, losses, start_loss=0.5):
     lines, watching = listen(), RisingLoss(100)
     model = SimpleNamespace(optimizer=tf.keras.optimizers.SGD(0.001))
     watching.run_state = SimpleNamespace(
-        start_loss=start_loss, loss=0.0, model=model, rates=RateSchedule(4e-4)
+        progress=SimpleNamespace(start_loss=start_loss), loss=0.0, model=model, rates=RateSchedule(4e-4)
     )
     for batch, loss in enumerate(losses):
         watching.run_state.loss = loss

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import RunError, UsageError
+from elastictrainer.training.clock import Clock
 from elastictrainer.training.evaluation import Evaluation, Evaluator
 from elastictrainer.training.state import RunState
 
@@ -77,7 +78,7 @@ def make(model, *tests, epochs=None, every=1):
     """An evaluation in a run, on one of `tests` after another."""
     sets = iter(tests)
     evaluation = Evaluation(lambda: next(sets), every=every)
-    evaluation.run_state = RunState(model, "full", None, epochs or len(tests))
+    evaluation.run_state = RunState(model, "full", None, Clock(epochs or len(tests)))
     return evaluation
 
 
@@ -102,7 +103,9 @@ def test_an_epochs_logs_have_it_and_the_figures_the_best_and_the_last(tf, model)
     evaluation = make(model, wrong, right, wrong)
     epochs = train(evaluation, 3)
     assert [logs["val_accuracy"] for logs in epochs] == [0, 1, 0]
-    assert evaluation.run_state.watch.training() == 0 < evaluation.run_state.watch.of("validation")
+    assert (
+        evaluation.run_state.clock.watch.training() == 0 < evaluation.run_state.clock.watch.of("validation")
+    )
     results = evaluation.conclude()
     assert results["accuracy_best"] == 1 and results["accuracy"] == 0
     assert (results["kept_weights"], results["kept_epoch"], results["accuracy"]) == ("model.keras", 3, 0)
@@ -186,11 +189,11 @@ def test_a_head_is_tested_on_a_part_of_the_images_which_is_no_result(tf, model):
 
     model.compile("sgd", "mse")
     evaluation = Evaluation(test, one_of=4)
-    evaluation.run_state = RunState(model, "full", None, 2)
+    evaluation.run_state = RunState(model, "full", None, Clock(2))
     record = evaluation.evaluate(0)
     first_s = evaluation.image_s
     assert asked == [4] and record["one_of"] == 4 and 0 <= record["val_accuracy"] <= 1
-    assert 0 < 3 * first_s <= evaluation.run_state.watch.of("validation"), "of each of three images"
+    assert 0 < 3 * first_s <= evaluation.run_state.clock.watch.of("validation"), "of each of three images"
     evaluation.run_state.progress.epoch_done(1.0)
     assert evaluation.conclude()["accuracy"] == pytest.approx(expected(tf)[1]) and asked == [4, 1]
 

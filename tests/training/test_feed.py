@@ -1,10 +1,13 @@
 """Minibatches read to train on, to cache, and to score tensors on."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from builders import ArrayData
+from elastictrainer import UsageError
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.fit_data import StreamData
 from elastictrainer.training.progress import Progress
@@ -15,15 +18,11 @@ def feed_of(data, *options, **progress):
     return run_of(data, *options, **progress)[1]
 
 
-def run_of(data, ends_s=None, spent_s=lambda: 0.0, **progress):
-    """A run's state and feed; `data`: a function of (epoch, first); None: it can be read once only."""
-    state = SimpleNamespace(
-        progress=Progress(**progress),
-        steps_per_epoch=6,
-        pass_ends_s=lambda: ends_s,
-        spent_s=spent_s,
-    )
-    return state, Feed(state, StreamData(data, 6) if data else SimpleNamespace(repeatable=False), None, 3)
+def run_of(data, ends_s=np.inf, spent_s=lambda: 0.0, **progress):
+    """A run's progress and feed; `data`: a function of (epoch, first); None: it can be read once only."""
+    clock = SimpleNamespace(steps_per_epoch=6, pass_ends_s=lambda: ends_s, spent_s=spent_s)
+    state, data = Progress(**progress), StreamData(data, 6) if data else SimpleNamespace(repeatable=False)
+    return state, Feed(clock, state, data, None, 3)
 
 
 def test_a_pass_reads_the_epoch_going_on_or_another_one(tf):
@@ -47,8 +46,7 @@ def test_tensors_are_scored_on_the_first_minibatches_of_the_epoch(tf):
     data = ArrayData(tf, steps=6)
     feed = feed_of(data.stream, epoch=3)
     feed.peek()
-    scored, expected = list(feed.probe(0)), list(data.train(3))[:3]
-    assert len(scored) == 3
+    scored, expected = list(itertools.islice(feed.probe(0), 3)), list(data.train(3))[:3]
     for (x, _), (other, _) in zip(scored, expected):
         np.testing.assert_array_equal(x, other)
 
@@ -58,17 +56,24 @@ def test_data_that_can_be_read_once_is_scored_on_by_what_was_trained_on(tf):
     assert not feed.repeatable
     for x, y in ArrayData(tf, steps=5).train(0):
         feed.remember((x, (y, None)))
-    assert len(list(feed.probe(0))) == 3
+    assert len({id(x) for x, _ in itertools.islice(feed.probe(0), 7)}) == 3, "they repeat"
 
 
 def test_a_first_look_takes_nothing_away_and_a_stream_begins_where_the_run_is(tf):
     data = ArrayData(tf, steps=6)
     state, feed = run_of(data.stream)
-    state.progress.epoch = 1
+    state.epoch = 1
     seen, (expected, _) = feed.peek(), next(data.train(1))
     read = feed.fetch()
     for x in (seen[0], read[0]):
         np.testing.assert_array_equal(x, expected)
-    state.progress.batch = 4
+    state.batch = 4
     (x, _), (expected, _) = feed.fetch(), list(data.train(1))[4]
     np.testing.assert_array_equal(x, expected)
+
+
+def test_a_probe_that_gives_nothing_is_an_error_and_not_a_hang(tf):
+    data = StreamData(ArrayData(tf, steps=6).stream, 6)
+    feed = Feed(SimpleNamespace(steps_per_epoch=6), Progress(), data, lambda number: iter(()), 3)
+    with pytest.raises(UsageError, match="probe gave no minibatch"):
+        next(feed.probe(0))

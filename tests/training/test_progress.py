@@ -22,8 +22,9 @@ def test_it_is_the_same_after_a_checkpoint():
     progress = Progress(epoch=2, batch=3, step=11, loss_sum=0.1, predicted_ratio=1 / 3)
     progress.step_took(12.5)
     saved = json.loads(json.dumps(progress.to_json()))
-    assert Progress.from_json(saved) == progress
-    assert Progress.from_json({**saved, "cached": 4}) == progress, "an earlier version counted more"
+    other = Progress()
+    other.restore({**saved, "cached": 4})
+    assert other == progress, "another version counted more"
 
 
 def test_a_checkpoint_holds_the_latest_ten_thousand_step_times():

@@ -11,8 +11,7 @@ import pytest
 from builders import ArrayData, invented_profile, small_network, train_classifier
 from elastictrainer import Trainer, UsageError
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.policy import Policy
+from elastictrainer.selection.run_selector import Selector
 from elastictrainer.steps import optimizers
 from elastictrainer.training.record import Display, RunRecord, duration
 from elastictrainer.training.state import RunState
@@ -182,9 +181,8 @@ def tags(tf, run):
 
 def state_at(loss, step_ms):
     """Of a run whose full steps take 20 ms."""
-    policy = Policy(np.array([True, False]), Plan([0.0], 1.0, 5))
-    state = RunState(None, "bn-bias", None, 1, loss=loss, step_ms=step_ms)
-    state.policy = policy
+    state = RunState(None, "bn-bias", loss=loss, step_ms=step_ms)
+    state.selector = Selector(np.array([True, False]))
     state.progress.timed_full_ms = [20.0]
     return state
 
@@ -241,8 +239,8 @@ def test_on_a_terminal_steps_are_a_bar(capsys):
     with terminal() as stderr:
         display.epoch_begins(2, 3, 40, done=10)
         state = state_at(loss=0.5, step_ms=15.0)
-        state.epochs, state.steps_per_epoch, state.progress.step = 3, 40, 50
-        state.watch.seconds.update({"steps": 90.0, "validation": 10.0, "calibration": 55.0})
+        state.clock.epochs, state.clock.steps_per_epoch, state.progress.step = 3, 40, 50
+        state.clock.watch.seconds.update({"steps": 90.0, "validation": 10.0, "calibration": 55.0})
         for _ in range(30):
             display.step_done(state, {"accuracy": 0.75})
         display.say("tensors were selected")  # the bar is drawn again below

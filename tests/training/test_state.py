@@ -1,4 +1,4 @@
-"""The sums of a run's times: by a made-up clock and policy, without a model."""
+"""The sums of a run's times: by a made-up clock and selector, without a model."""
 
 import contextlib
 import math
@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 
 from elastictrainer import Profile
-from elastictrainer.selection.budget import Budget
-from elastictrainer.selection.plan import Plan
-from elastictrainer.selection.policy import Policy
+from elastictrainer.selection.run_selector import Selector
 from elastictrainer.training import stopwatch
-from elastictrainer.training.deadline import Deadline
-from elastictrainer.training.state import RunState
+from elastictrainer.training.clock import Clock
+from elastictrainer.training.state import RunState, summary_of
 from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION, Stopwatch
-from elastictrainer.training.summary import summary_of
 
 PARTLY, FULLY = np.array([True, False]), np.array([True, True])
 
@@ -38,7 +35,7 @@ def spend(time):
     def passed(state, seconds, *laps):
         with contextlib.ExitStack() as stack:
             for lap in laps:
-                stack.enter_context(state.watch.lap(lap))
+                stack.enter_context(state.clock.watch.lap(lap))
             time.now += seconds
 
     return passed
@@ -46,8 +43,8 @@ def spend(time):
 
 def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", profile=None):
     """The state of a run whose full steps take `full_ms`."""
-    state = RunState(None, scheme, rho, 2, watch=Stopwatch(time))
-    state.policy = Policy(mask, Plan([0.0], 2.0, 50), profile)
+    state = RunState(None, scheme, rho, Clock(2, 50, watch=Stopwatch(time)))
+    state.selector = Selector(mask, profile)
     state.progress.timed_full_ms = [full_ms] if full_ms else []
     return state
 
@@ -86,25 +83,12 @@ def test_full_training_takes_its_steps_and_what_both_have_in_common(time, spend)
 
 def test_a_run_by_the_clock_is_compared_with_the_epochs_that_were_asked_for(time, spend):
     state = make(time, rho=0.5, scheme="elastic")
-    state.steps_per_epoch, state.budget = 50, Budget(seconds=3.0)
+    state.clock.budget_s = 3.0
     spend(state, 1.0, stopwatch.BUILDING)
     spend(state, 0.5, STEPS)
-    state.progress.step = 7
+    state.progress.step = 70
     assert state.full_training_s() == pytest.approx(2 * 50 * 0.020 + 1.0)
-    assert state.used_share() == 0.5 and not state.ends() and state.seconds_left() == 1.5
-    spend(state, 1.6, STEPS)
-    assert state.used_share() == 1.0 and state.ends()
-
-
-def test_a_pass_over_the_images_may_take_half_of_what_is_left(time, spend):
-    state = make(time)
-    assert state.pass_ends_s() is None
-    state.budget = Budget(seconds=5.0)
-    assert state.pass_ends_s() is None, "a share of full training's time ends no pass"
-    state.deadline = Deadline(5.0, age_s=lambda: 1.0)
-    assert state.pass_ends_s() == 3.0
-    state.head_alone = True
-    assert state.pass_ends_s() == 5.0, "nothing comes after it"
+    assert state.seconds_left() == 1.5
 
 
 def test_without_a_full_step_its_time_is_not_known(time):
@@ -142,7 +126,7 @@ def test_figures_per_step_and_epoch(time):
         state.progress.step_done(loss)
         state.progress.predicted_ratio += 0.6
         state.progress.flops += 50.0
-    state.progress.epoch_done(state.watch.training())
+    state.progress.epoch_done(state.clock.watch.training())
     results = summary_of(state)
     assert results["rho_predicted"] == pytest.approx(0.6) and results["step_ms_median"] == 25.0
     assert (results["flops_per_step"], results["flops_per_epoch"], results["flops_total"]) == (50, 200, 200)

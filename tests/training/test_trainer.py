@@ -245,7 +245,9 @@ def test_backup_and_restore_goes_on_where_it_was(tf, keras, tmp_path):
     history = trainer.fit(x, y, batch_size=16, epochs=5, callbacks=[backup, counter], verbose=0)
     assert history.epoch[0] >= 2 and history.epoch[-1] == 4
     state = counter.run_state
-    assert state.budget.steps == state.progress.step, "the learning rate falls to its end in the steps left"
+    assert state.clock.epochs * 10 == state.progress.step, (
+        "the learning rate falls to its end in the steps left"
+    )
 
 
 def test_data_that_ends_with_an_epoch_ends_the_run_without_another_one(tf, keras):
@@ -312,6 +314,13 @@ def test_what_leaves_no_room_is_refused(keras, case):
         trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), verbose=0)
 
 
+def test_data_that_is_missing_is_told(tf):
+    trainer = Trainer(small_network(tf), scheme="full")
+    trainer.compile("sgd", "mse")
+    with pytest.raises(UsageError, match="argument x"):
+        trainer.fit(epochs=2)
+
+
 def test_class_weights_for_data_of_a_function_are_refused(tf):
     trainer = Trainer(small_network(tf), scheme="full")
     trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -363,7 +372,10 @@ def test_the_network_learns(tf, keras):
     "options, message",
     [
         ({"scheme": "full", "epochs": 0}, "epochs"),
-        ({"interval": 0, "scheme": "full"}, "interval"),
+        ({"interval": 0, "scheme": "full"}, "interval must be at least 1, not 0"),
+        ({"importance_batches": 0}, "importance_batches must be at least 1"),
+        ({"rho": 0.0}, "rho must be above 0 and at most 1, not 0"),
+        ({"rho": 1.1}, "not 1.1"),
         ({"profile": Profile.from_chain(["a"], 1.0, [1.0], [1.0])}, "1 tensors"),
     ],
 )

@@ -23,15 +23,17 @@ _SAVING = tf.keras.models.save_model.__module__.rpartition(".")[0] + ".saving_li
 _APPLICATIONS = _HELPERS["obtain_input_shape"].__name__.rpartition(".")[0] + "."  # "keras.src.applications."
 
 
-def load_model(path: Union[str, Path], safe_mode: bool = True) -> tf.keras.Model:
-    """Load the model of a Keras file, not compiled; for safety call `models.model_file.read`. Raises what
-    Keras raises.
+def load_model(
+    path: Union[str, Path], safe_mode: bool = True, classes: Optional[Dict[str, Any]] = None
+) -> tf.keras.Model:
+    """Load the model of a Keras file, not compiled; for safety call `models.user_models.read`. Raises what
+    Keras raises. `classes` are those that are not Keras' own, by their registered names.
 
     Keras 2 reads weights inside the archive slowly: two minutes for ViT-B/16. They are extracted first,
     unless the archive holds anything that only Keras can load: shared objects, or further files.
     """
     if KERAS_3 or not zipfile.is_zipfile(path):
-        return tf.keras.models.load_model(path, compile=False, safe_mode=safe_mode)
+        return tf.keras.models.load_model(path, classes, compile=False, safe_mode=safe_mode)
     with zipfile.ZipFile(path) as archive:
         config = archive.read("config.json").decode()
         if "shared_object_id" in config or set(archive.namelist()) != {
@@ -39,9 +41,9 @@ def load_model(path: Union[str, Path], safe_mode: bool = True) -> tf.keras.Model
             "config.json",
             "model.weights.h5",
         }:
-            return tf.keras.models.load_model(path, compile=False, safe_mode=safe_mode)
+            return tf.keras.models.load_model(path, classes, compile=False, safe_mode=safe_mode)
         # Keras 2 does not find the classes of its own that it has not registered.
-        unregistered = application_layers() if _APPLICATIONS in config else {}
+        unregistered = {**(application_layers() if _APPLICATIONS in config else {}), **(classes or {})}
         model = tf.keras.saving.deserialize_keras_object(
             {**json.loads(config), "compile_config": None}, unregistered, safe_mode=safe_mode
         )

@@ -1,0 +1,219 @@
+"""The clock of a run: its budget, in steps or in seconds, and what is spent of it. No TensorFlow."""
+
+import functools
+import os
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any, Callable, Deque, Dict, List, Optional
+
+import numpy as np
+
+from elastictrainer.training.planner import Stage
+from elastictrainer.training.stopwatch import SUSPENDED, Stopwatch
+
+_MOST_OF_BUDGET = 0.5  # that is left, for a pass over the images: the rest is for training on its result
+# A step that takes longer than so many times the median of the latest ones was not training all the time.
+_ASLEEP_AFTER, _LATEST = 10, 100
+_KNOWN = 20  # steps whose median is worth something
+_BLOCK_MS = 10_000.0  # of steps whose pace is compared: another process may come and go in them
+
+_IMPORTED_S = time.monotonic()
+
+
+def process_age_s() -> float:
+    """Return the seconds since this process started; since this was imported where no system tells."""
+    started_s = _started_s()
+    if started_s is None:
+        return time.monotonic() - _IMPORTED_S
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
+
+
+@functools.lru_cache(maxsize=None)  # every step asks
+def _started_s() -> Optional[float]:
+    """Return when this process started, in seconds after the system; None where the system does not tell."""
+    try:
+        with open("/proc/self/stat", encoding="ascii") as file:
+            started = float(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (OSError, ValueError, AttributeError, IndexError):
+        return None
+    return started
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The wall-clock time that a whole process may take.
+
+    Attributes:
+        seconds: from its start to its end.
+        reserve_s: tells what comes after the last step: evaluation, writing the model, exports.
+        more_s: time for an earlier run beyond the time it had taken; 0: the rest of `seconds`.
+        age_s: seconds since the process started.
+        check_s: expected time of evaluating a solved head.
+    """
+
+    seconds: float
+    reserve_s: Callable[[], float] = lambda: 0.0
+    more_s: float = 0.0
+    age_s: Callable[[], float] = process_age_s
+    check_s: float = 0.0
+
+    @property
+    def extends(self) -> bool:
+        """Return whether it gives an earlier run more time than that had."""
+        return self.more_s > 0
+
+
+class Clock:
+    """The budget of a run, in steps or in seconds, and what is spent of it.
+
+    A run that is given steps ends after them. A run that is given seconds ends when its clock has counted
+    them, however long a step takes then: nothing has to be predicted for the promise to be kept.
+
+    Attributes:
+        epochs: of the whole run; of a run by the clock, those of the full training that rho refers to.
+        steps_per_epoch: minibatches in an epoch.
+        deadline: of the process; None: training time counts.
+        watch: time by lap.
+        budget_s: seconds of training; None: steps or the deadline end the run.
+        began_s: seconds of the clock before the first step. The learning rate falls from there on.
+        stage: the one going on, or the one to begin; None before the first is planned.
+        stage_begun: whether `stage` goes on.
+        slowdown: how many times longer steps take than those of the run's first seconds did, at least 1.
+    """
+
+    def __init__(
+        self,
+        epochs: int = 1,
+        steps_per_epoch: int = 1,
+        deadline: Optional[Deadline] = None,
+        watch: Optional[Stopwatch] = None,
+    ):
+        """The arguments are attributes; `watch`: None: a new one."""
+        self.epochs, self.steps_per_epoch, self.deadline = epochs, steps_per_epoch, deadline
+        self.watch = Stopwatch() if watch is None else watch
+        self.budget_s: Optional[float] = None
+        self.began_s = 0.0
+        self.stage: Optional[Stage] = None
+        self.stage_begun = False
+        self.slowdown = 1.0
+        self._total_s = deadline.seconds + deadline.more_s if deadline else 0.0
+        self._before_s = 0.0  # what an interrupted run had taken
+        self._lost_s = 0.0  # in which the machine slept: they count for nothing
+        self._like: Any = None  # what the latest steps have in common
+        self._latest: Deque[float] = deque(maxlen=_LATEST)  # their times, ms
+        self._block: List[float] = []  # paces since the last comparison,
+        self._block_ms = 0.0  # of steps that took so long together
+        self._first_pace: Optional[float] = None
+
+    @property
+    def by_clock(self) -> bool:
+        """Return whether seconds end the run, not a number of steps."""
+        return self.deadline is not None or self.budget_s is not None
+
+    @property
+    def end_s(self) -> Optional[float]:
+        """Return when the last step must be done, by `spent_s`; None: steps end the run."""
+        if self.deadline is None:
+            return self.budget_s
+        return self._total_s - self.ending_s
+
+    @property
+    def ending_s(self) -> float:
+        """Return the seconds that are kept for what comes after the last step."""
+        return self.slowdown * self.deadline.reserve_s() if self.deadline else 0.0
+
+    def spent_s(self) -> float:
+        """Return the seconds that count so far: of training, or with a deadline all."""
+        if self.deadline is None:
+            return self.watch.training()
+        return self._before_s + self.deadline.age_s() - self._lost_s
+
+    def left_s(self) -> Optional[float]:
+        """Return the seconds until the last step must be done; None where steps end the run."""
+        end_s = self.end_s
+        return None if end_s is None else end_s - self.spent_s()
+
+    def share(self, step: int) -> float:
+        """Return the share of the budget that is used after `step` steps, 0 to 1."""
+        end_s = self.end_s
+        if end_s is None:
+            return min(1.0, step / (self.epochs * self.steps_per_epoch))
+        left_s = end_s - self.began_s
+        by_time = (self.spent_s() - self.began_s) / left_s if left_s > 0 else 1.0
+        # While the least number of steps is not done, they have to be spread over the learning rate, too.
+        return min(1.0, max(0.0, by_time if step >= self._least else min(by_time, step / self._least)))
+
+    def ends(self, step: int, step_s: float) -> bool:
+        """Return whether a run by the clock ends after `step` steps: half of another one, of `step_s`
+        seconds, would be beyond the budget.
+        """
+        end_s = self.end_s
+        return end_s is not None and step >= self._least and self.spent_s() + step_s / 2 > end_s
+
+    @property
+    def _least(self) -> int:
+        """Return the steps that a run of seconds makes in any case, although it then takes longer."""
+        return self.steps_per_epoch if self.deadline is None else 1
+
+    def pass_ends_s(self) -> float:
+        """Return when, by `spent_s`, a pass over the images that begins now has to end.
+
+        A deadline cuts it short. A share of full training's time does not: a head that was solved on a part
+        of the images is worth less than the time that is kept.
+        """
+        left_s = self.left_s()
+        if self.deadline is None or left_s is None:
+            return np.inf
+        trains = self.stage is None or self.stage.trains
+        return self.spent_s() + (_MOST_OF_BUDGET if trains else 1.0) * max(0.0, left_s)
+
+    def took(self, ms: float, lap: str, predicted: float, like: Any) -> float:
+        """Take in the time of a step; return it without what the machine slept during it.
+
+        Args:
+            ms: of the step.
+            lap: that it was charged to.
+            predicted: its time by the profile, over a full step's; 0: not known.
+            like: equal for steps that take about as long.
+        """
+        if like != self._like:
+            self._like = like
+            self._latest.clear()
+        usual_ms = float(np.median(self._latest)) if len(self._latest) >= _KNOWN else np.inf
+        self._latest.append(ms)  # as it is: a device that stays slow is soon believed
+        if ms > _ASLEEP_AFTER * usual_ms:
+            # A machine that slept must not lose its budget: the surplus is neither training nor time used.
+            self.watch.move(1e-3 * (ms - usual_ms), lap, SUSPENDED)
+            self._lost_s += 1e-3 * (ms - usual_ms)
+            ms = usual_ms
+        self._block.append(ms / (predicted or 1.0))
+        self._block_ms += ms
+        if len(self._block) >= _KNOWN and self._block_ms >= _BLOCK_MS:
+            pace = float(np.median(self._block))
+            self._first_pace = self._first_pace or pace
+            self.slowdown = max(1.0, pace / self._first_pace)  # the end of the run takes longer as well
+            self._block, self._block_ms = [], 0.0
+        return ms
+
+    def state(self) -> Dict[str, Any]:
+        """Return the state that `restore` needs, as JSON values."""
+        return {
+            "laps": self.watch.so_far(),
+            "spent_s": self.spent_s(),
+            "budget_s": self.budget_s,
+            "began_s": self.began_s,
+            "stage": self.stage and asdict(self.stage),
+            "stage_begun": self.stage_begun,
+        }
+
+    def restore(self, state: Dict[str, Any]) -> None:
+        """Go on from `state`; a run that is given more time plans what comes next anew."""
+        self.watch.seconds.update(state["laps"])
+        self.budget_s, self.began_s, self._before_s = state["budget_s"], state["began_s"], state["spent_s"]
+        if self.deadline is not None and self.deadline.extends:
+            self._total_s = self._before_s + self.deadline.more_s
+        else:
+            self.stage = state["stage"] and Stage(**state["stage"])
+            self.stage_begun = state["stage_begun"]

@@ -1,0 +1,184 @@
+"""What a model's training is made of: its graphs, and the selector that scores tensors with them."""
+
+import functools
+import itertools
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from elastictrainer.errors import UsageError
+from elastictrainer.profiler.profile import Profile
+from elastictrainer.runs import resident
+from elastictrainer.selection.importance import ImportanceEvaluator
+from elastictrainer.selection.run_selector import Selector
+from elastictrainer.selection.schemes import Scheme
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledSteps
+from elastictrainer.steps.keras_compat.fitting import compilation, count_step
+from elastictrainer.steps.keras_objective import KerasMetrics, KerasObjective
+from elastictrainer.training.memory import MemoryLimit
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The graphs of a model's training. They hold as long as what they were made from does.
+
+    Attributes:
+        steps: compiled steps, with objective, optimizer and metrics.
+        count_step: counts a step where Keras does, and returns the metrics so far by name.
+        scorer: scores the tensors; None where the scheme has no metric.
+        made_from: objects that these depend on.
+    """
+
+    steps: CompiledSteps
+    count_step: Callable[[], Dict[str, Any]]
+    scorer: Optional[ImportanceEvaluator]
+    made_from: List[Any]
+
+    def hold(self, model: tf.keras.Model, spec: Any) -> bool:
+        """Return whether they are those of `model` as it is now, and of minibatches of `spec`."""
+
+        def same(one: Any, other: Any) -> bool:
+            return one is other or (isinstance(one, (int, tf.TypeSpec)) and one == other)
+
+        now = _made_from(model, spec)
+        return len(now) == len(self.made_from) and all(map(same, now, self.made_from))
+
+
+def _made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
+    """Return the objects that graphs depend on: variables, compilation, specs of minibatches."""
+    trainable = model.trainable_variables
+    described = [compilation(model), model.optimizer, *tf.nest.flatten(spec), len(trainable)]
+    return [*described, *trainable, *model.non_trainable_variables]
+
+
+def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any) -> Graphs:
+    """Prepare the graphs of a built model's training; each is traced when it first runs.
+
+    Args:
+        model: compiled and built, as is its optimizer.
+        scheme: chooses the tensors to train.
+        spec: tf.TensorSpecs of any minibatch.
+    """
+    metrics = KerasMetrics(model)
+    objective = KerasObjective(model, penalty=scheme.penalty(model))
+    steps = CompiledSteps(objective, model.optimizer, [metrics])
+
+    def counted() -> Dict[str, Any]:
+        count_step(model)
+        return metrics.results()
+
+    return Graphs(
+        steps,
+        # A graph takes half the time of the ops one by one; a tf.function would look it up at each call.
+        tf.function(counted).get_concrete_function(),
+        make_scorer(scheme, steps),
+        _made_from(model, spec),
+    )
+
+
+def make_scorer(scheme: Scheme, steps: CompiledSteps) -> Optional[ImportanceEvaluator]:
+    """Make what scores tensors by the metric of `scheme`, None without one; it compiles its graphs once."""
+    if scheme.importance_metric is None:
+        return None
+    return ImportanceEvaluator(
+        steps.objective, steps.optimizer, scheme.importance_metric, steps, momentum=False
+    )
+
+
+def make_selector(
+    scheme: Scheme,
+    profile: Optional[Profile],
+    steps: CompiledSteps,
+    scorer: Optional[ImportanceEvaluator],
+    probe: Callable[[int], Iterator[Any]],
+    batches: int,
+    log: Callable[[Dict[str, Any]], None],
+    limit: Optional[MemoryLimit] = None,
+) -> Selector:
+    """Make the selector of a run.
+
+    Args:
+        scheme: chooses the tensors to train.
+        profile: the model's profile; None only where the scheme does not select.
+        steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
+        scorer: see `make_scorer`.
+        probe: from the number of the interval to the minibatches that tensors are scored on.
+        batches: how many of them.
+        log: takes the record of each selection.
+        limit: of memory; None: any. The graphs of scoring, and those of old selections, are freed within it.
+
+    Raises:
+        UsageError: no profile where one is needed, or that of another model, or a scheme's mask that is none.
+    """
+    model, optimizer = steps.objective.model, steps.optimizer
+    variables = model.trainable_variables
+    if profile is not None:
+        check_tensors(profile, len(variables))
+    if not scheme.selects:
+        at_interval = functools.partial(scheme.at_interval, model, optimizer)
+        return Selector(_checked(scheme, model), profile, at_interval=at_interval, log=log)
+    if profile is None:
+        raise UsageError(
+            "an elastic scheme needs the model's profile: pass profile, from profile_model or et-profile."
+        )
+    minibatches = probe if limit is None else limit.shortened(probe)
+    optimizers.prepare_freezing(optimizer, variables)
+
+    def reset_frozen(mask: NDArray[np.bool_]) -> None:
+        optimizers.reset_slots(optimizer, list(itertools.compress(variables, ~mask)))
+
+    return Selector(
+        np.ones(len(variables), bool),
+        profile,
+        scheme.solver or "dp",
+        None if scorer is None else _scores(scorer, steps, minibatches, batches, limit),
+        on_freeze=reset_frozen,
+        log=log,
+        memory=None if limit is None else limit.step_bytes,
+    )
+
+
+def _scores(
+    scorer: ImportanceEvaluator,
+    steps: CompiledSteps,
+    minibatches: Callable[[int], Iterator[Any]],
+    batches: int,
+    limit: Optional[MemoryLimit],
+) -> Callable[[int], NDArray[np.float64]]:
+    """Return the function that scores tensors for an interval of a number; see `make_selector`."""
+
+    def free() -> None:
+        if limit is not None:
+            steps.clear()
+            scorer.release()
+            resident.release_memory()
+
+    def score(interval: int) -> NDArray[np.float64]:
+        free()
+        scored_on = itertools.islice(minibatches(interval), batches)
+        importance = scorer(scored_on, None if limit is None else limit.weights_folder)
+        free()
+        return importance
+
+    return score
+
+
+def check_tensors(profile: Profile, tensors: int) -> None:
+    """Refuse, with a UsageError, a profile that has another number of tensors."""
+    if len(profile) != tensors:
+        raise UsageError(f"the profile has {len(profile)} tensors, the model {tensors}: profile this model.")
+
+
+def _checked(scheme: Scheme, model: Any) -> NDArray[np.bool_]:
+    """Return the scheme's mask, (N,) bool; UsageError where it is none."""
+    mask, tensors = np.asarray(scheme.mask(model)), len(model.trainable_variables)
+    if mask.shape != (tensors,) or mask.dtype != bool or not mask.any():
+        raise UsageError(
+            f"{type(scheme).__name__}.mask gave {mask.dtype} of shape {mask.shape}; needed: bool of shape "
+            f"({tensors},), in the order of model.trainable_weights, with one True at least."
+        )
+    return mask

@@ -1,0 +1,131 @@
+"""Solve the head before training: one pass over the images gives the features, a solver the weights."""
+
+import functools
+from typing import Any, Dict, List, Tuple
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from elastictrainer.errors import UsageError
+from elastictrainer.models.solved_head import SolvableHead, solve, solving_s
+from elastictrainer.runs.log import LOG
+from elastictrainer.steps.keras_objective import Minibatch
+from elastictrainer.steps.kinds import CACHE_WRITE
+from elastictrainer.steps.losses import crossentropy_terms
+from elastictrainer.training.clock import Clock
+from elastictrainer.training.feed import Feed
+from elastictrainer.training.stopwatch import HEAD
+
+# Images that a provisional head is solved on, where tensors are scored before the pass over all of them:
+# so many for a class, but no more than this share of the images.
+_PER_CLASS, _LEAST, _MOST_SHARE = 4, 200, 0.25
+
+
+class HeadPass:
+    """Collects features and labels, and gives the model's last layer the weights of a solved classifier.
+
+    Where activations are cached, that pass computes the features as well (`add`); otherwise `finish` reads
+    the images itself.
+    """
+
+    def __init__(self, model: tf.keras.Model, clock: Clock, feed: Feed):
+        """
+        Args:
+            model: compiled.
+            clock: of the run.
+            feed: reads the data, which can be read in passes.
+
+        Raises:
+            UsageError: the model's last layer cannot be solved, its loss is another one, or the data can be
+                read once only.
+        """
+        if not feed.repeatable:
+            raise UsageError(
+                "the head cannot be solved: the data can be read once only. Pass arrays, or a "
+                "tf.data.Dataset of known length."
+            )
+        self.head = SolvableHead(model)
+        self._smoothing, self._class_weights = crossentropy_terms(model.loss)
+        self._clock, self._feed = clock, feed
+        self._features: List[NDArray[Any]] = []
+        self._targets: List[NDArray[Any]] = []
+        self._weights: List[NDArray[Any]] = []
+
+    def solve_on_sample(self) -> None:
+        """Solve on the first images, so that the head knows enough for tensors to be scored."""
+        self._read(self.sampled)
+        self._solve()
+        self.clear()
+
+    @property
+    def sampled(self) -> int:
+        """Return the number of minibatches that `solve_on_sample` reads."""
+        size, steps = self._feed.batch_size, self._clock.steps_per_epoch
+        wanted = max(_LEAST, _PER_CLASS * self.head.classes)
+        return max(1, min(-(-wanted // size), int(_MOST_SHARE * steps)))
+
+    @functools.cached_property
+    def solving_s(self) -> float:
+        """Return the seconds that solving on the features of all images takes at most."""
+        images = self._feed.batch_size * self._clock.steps_per_epoch
+        return solving_s(images, int(self.head.kernel.shape[0]), self.head.classes)
+
+    def clear(self) -> None:
+        """Drop the features collected so far."""
+        self._features, self._targets, self._weights = [], [], []
+
+    def add(self, features: Any, minibatch: Minibatch) -> None:
+        """Collect the (batch, width) features of a minibatch."""
+        labels, weights = minibatch[1]
+        targets = self._as_targets(np.asarray(labels))
+        self._features.append(np.asarray(features, np.float32))
+        self._targets.append(targets)
+        counts = np.ones(len(targets)) if weights is None else np.asarray(weights, np.float64).reshape(-1)
+        if self._class_weights is not None:
+            counts = counts * (targets @ np.asarray(self._class_weights))
+        self._weights.append(counts)
+
+    def finish(self) -> Dict[str, Any]:
+        """Solve on the features collected, or on a pass over the images; returns figures of the solved head.
+
+        `images`: how many it was solved on; `loss`: their mean, in nats; `seconds`: of pass and solving.
+        """
+        if not self._features:
+            self._read(self._clock.steps_per_epoch)
+        images, loss = self._solve()
+        self.clear()
+        seconds = self._clock.watch.of(HEAD, CACHE_WRITE)
+        LOG.info(f"head solved on {images} images in {seconds:.1f} s, loss {loss:.3f}")
+        return {"images": images, "loss": loss, "seconds": seconds}
+
+    def _read(self, count: int) -> None:
+        """Collect the features of the first `count` minibatches."""
+        for minibatch in self._feed.one_pass(count):
+            self.add(self.head.features(minibatch[0]), minibatch)
+
+    def _solve(self) -> Tuple[int, float]:
+        """Solve, and set the layer's weights; returns the number of images and their mean loss."""
+        features = np.concatenate(self._features)
+        targets, weights = np.concatenate(self._targets), np.concatenate(self._weights)
+        if self._smoothing:
+            targets = targets * (1 - self._smoothing) + self._smoothing / targets.shape[1]
+        counted = None if (weights == 1).all() else weights
+        layer = self.head.layer
+        held = self.head.held_columns()
+        kernel, bias, loss = solve(features, targets, counted, bool(layer.use_bias), held)
+        self.head.assign(kernel, bias)
+        return len(features), loss
+
+    def _as_targets(self, labels: NDArray[Any]) -> NDArray[np.float32]:
+        """Return (batch, classes) targets of labels (batch,) or (batch, 1), or of such targets."""
+        classes = self.head.classes
+        if labels.ndim == 2 and labels.shape[1] == classes > 1:
+            return labels.astype(np.float32)
+        flat = labels.reshape(-1).astype(np.int64)
+        if len(flat) and not 0 <= flat.min() <= flat.max() < classes:
+            raise UsageError(
+                f"the head cannot be solved: the labels go from {flat.min()} to {flat.max()}, the last layer "
+                f"has {classes} units: 0 to {classes - 1}."
+            )
+        return np.eye(classes, dtype=np.float32)[flat]

@@ -1,0 +1,190 @@
+"""The clock of a run, on simulated time, and a run that a deadline ends."""
+
+import json
+
+import numpy as np
+import pytest
+
+from builders import ArrayData, invented_profile, train_classifier
+from cache_builders import with_reuse
+from elastictrainer import Deadline
+from elastictrainer.steps.rates import RateSchedule
+from elastictrainer.training.clock import Clock, process_age_s
+from elastictrainer.training.planner import Stage
+from elastictrainer.training.stopwatch import STEPS, SUSPENDED, Stopwatch
+from networks import residual
+
+
+class Time:
+    """Seconds that a test lets pass."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def simulated(takes_s, seconds, before_s=0.0, steps_per_epoch=4, deadline=True):
+    """Train until a clock of `seconds` ends the run: time spent at the end, and the shares before each step.
+
+    `takes_s`: from the number of a step to its seconds; `before_s` pass before the first step.
+    """
+    time = Time()
+    if deadline:
+        clock = Clock(1, steps_per_epoch, Deadline(seconds, age_s=time))
+    else:
+        clock = Clock(1, steps_per_epoch, watch=Stopwatch(time))
+        clock.budget_s = seconds
+    shares, step, latest = [], 0, []
+    with clock.watch.lap(STEPS):
+        time.now = clock.began_s = before_s
+        while not clock.ends(step, float(np.median(latest[-50:])) if latest else 0.0):
+            shares.append(clock.share(step))
+            latest.append(takes_s(step))
+            time.now += latest[-1]
+            step += 1
+        return clock.spent_s(), shares
+
+
+@pytest.mark.parametrize(
+    "takes_s",
+    [
+        lambda step: 0.1,
+        lambda step: 1.7,
+        lambda step: 0.1 if step < 200 else 0.3,  # another process takes two thirds of the processor
+        lambda step: 0.3 if step < 100 else 0.1,
+        lambda step: 5.0 if step % 50 == 0 else 0.1,
+        lambda step: float(np.random.default_rng(step).exponential(0.2)),
+    ],
+    ids=["steady", "long steps", "slower half-way", "faster", "pauses", "random"],
+)
+@pytest.mark.parametrize("deadline", [True, False])
+def test_a_run_ends_with_its_budget_however_long_its_steps_take(takes_s, deadline):
+    spent_s, shares = simulated(takes_s, 60.0, before_s=12.0, deadline=deadline)
+    longest = max(takes_s(step) for step in range(len(shares)))
+    assert 60.0 - longest <= spent_s <= 60.0 + longest
+    assert shares[0] == 0.0 and shares == sorted(shares)
+    assert shares[-1] > 1 - 2.5 * longest / (60.0 - 12.0)  # the learning rate has reached its end
+
+
+def test_a_budget_that_is_used_up_before_the_first_step_gives_an_epoch_or_one_step():
+    assert simulated(lambda step: 1.0, 10.0, 15.0, 4, deadline=False) == (19.0, [0.0, 0.25, 0.5, 0.75])
+    assert simulated(lambda step: 1.0, 10.0, 15.0, 4) == (16.0, [0.0])
+
+
+def test_steps_end_a_run_that_has_no_seconds():
+    clock = Clock(3, 4)
+    assert [clock.share(step) for step in (0, 6, 12, 20)] == [0.0, 0.5, 1.0, 1.0]
+    assert not clock.ends(99, 1.0) and clock.left_s() is None and not clock.by_clock
+
+
+def test_the_age_of_the_process_counts_and_what_it_slept_does_not():
+    first = process_age_s()
+    assert 0 < first <= process_age_s() < first + 60
+    time = Time()
+    clock = Clock(1, 4, Deadline(100.0, lambda: 7.0, age_s=time), Stopwatch(time))
+    time.now = 5.0
+    assert clock.spent_s() == 5.0 and clock.end_s == 93.0 and clock.left_s() == 88.0
+    with clock.watch.lap(STEPS):
+        for _ in range(20):
+            time.now += 0.01
+            assert clock.took(10.0, STEPS, 0.5, "these") == 10.0
+        time.now += 3600.0
+        assert clock.took(3.6e6, STEPS, 0.5, "these") == 10.0
+        assert clock.took(99.0, STEPS, 0.5, "these") == 99.0, "ten times as long is no sleep"
+    assert clock.watch.of(SUSPENDED) == pytest.approx(3600 - 0.01)
+    assert clock.spent_s() == pytest.approx(5.0 + 21 * 0.01)
+
+
+def test_a_step_is_compared_with_steps_like_it_and_a_device_that_stays_slow_is_believed():
+    clock = Clock()
+    for ms, like in ((1.0, "cached"), (50.0, "uncached")):
+        assert [clock.took(ms, STEPS, 1.0, like) for _ in range(30)] == [ms] * 30
+    assert [clock.took(5000.0, STEPS, 1.0, "first ones") for _ in range(3)] == [5000.0] * 3
+    slow = [clock.took(ms, STEPS, 1.0, "slow") for ms in [10.0] * 100 + [200.0] * 200]
+    assert slow[-100:] == [200.0] * 100
+
+
+@pytest.mark.parametrize(
+    "paces, slowdown",
+    [
+        ([(150.0, 0.2)] * 67 + [(600.0, 0.4)] * 40, 2.0),  # whatever the steps train
+        ([(1000.0, 1.0)] * 20 + [(500.0, 1.0)] * 20, 1.0),  # a faster device has none
+        ([(150.0, 1.0)] * 90 + [(300.0, 1.0)] * 15 + [(150.0, 1.0)] * 60, 1.0),  # it comes and goes
+        ([(105.0 if k % 50 == 0 else 5.0, 1.0) for k in range(5000)], 1.0),  # it takes turns
+    ],
+    ids=["half the speed", "faster", "another process for a while", "another process in turns"],
+)
+def test_a_device_that_becomes_slower_keeps_more_for_the_end(paces, slowdown):
+    clock = Clock(deadline=Deadline(100.0, lambda: 7.0))
+    for ms, predicted in paces:
+        clock.took(ms, STEPS, predicted, "alike")
+    assert clock.slowdown == pytest.approx(slowdown) and clock.end_s == 100.0 - 7.0 * slowdown
+
+
+def test_a_pass_over_the_images_may_take_half_of_what_is_left():
+    time = Time()
+    clock = Clock(deadline=Deadline(9.0, lambda: 4.0, age_s=time))
+    time.now = 1.0
+    assert clock.pass_ends_s() == 3.0
+    clock.stage = Stage(False, False, 1.0)
+    assert clock.pass_ends_s() == 5.0, "nothing comes after it"
+    clock = Clock()
+    clock.budget_s = 5.0
+    assert clock.pass_ends_s() == np.inf, "a share of full training's time ends no pass"
+
+
+def test_a_resumed_run_goes_on_with_its_stage_and_one_with_more_time_plans_anew():
+    time = Time()
+    clock = Clock(1, 4, Deadline(100.0, age_s=time), Stopwatch(time))
+    clock.stage, clock.stage_begun, clock.began_s, time.now = (
+        Stage(True, False, 4.0, None, 50.0, 5.0),
+        True,
+        2.0,
+        30.0,
+    )
+    saved = json.loads(json.dumps(clock.state(), allow_nan=False))
+    resumed = Clock(1, 4, Deadline(100.0, age_s=lambda: 5.0))
+    resumed.restore(saved)
+    assert resumed.spent_s() == 35.0 and resumed.end_s == 100.0 and resumed.began_s == 2.0
+    assert resumed.stage == clock.stage and resumed.stage_begun
+    extended = Clock(1, 4, Deadline(100.0, more_s=60.0, age_s=lambda: 5.0))
+    extended.restore(saved)
+    assert extended.spent_s() == 35.0 and extended.end_s == 90.0 and extended.stage is None
+
+
+@pytest.mark.parametrize("scheme", ["elastic", "full"])
+def test_a_real_run_ends_when_its_time_is_used_up(tf, scheme):
+    """Each look at the clock takes a tenth of a second."""
+    now = [0.0]
+
+    def age_s():
+        now[0] += 0.1
+        return now[0]
+
+    tf.keras.utils.set_random_seed(1)
+    model = residual(tf)
+    profile = with_reuse(invented_profile(model))
+    rates = []
+
+    class Watch(tf.keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            rates.append(float(np.asarray(self.model.optimizer.learning_rate)))
+
+    history = train_classifier(
+        tf,
+        model,
+        ArrayData(tf, steps=10),
+        tf.keras.optimizers.SGD(0.05),
+        scheme=scheme,
+        profile=profile,
+        deadline=Deadline(60.0, age_s=age_s),
+        rates=RateSchedule(0.05),
+        callbacks=[Watch()],
+        epochs=3,
+    )
+    results = history.elastic
+    assert results["steps"] == len(rates) > 30, "the epochs asked for do not end it"
+    assert 58.0 < now[0] < 61.0
+    assert rates == sorted(rates, reverse=True) and rates[0] > 0.045 and rates[-1] < 0.002
+    assert len(history.epoch) == results["epochs"]

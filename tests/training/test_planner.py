@@ -1,0 +1,242 @@
+"""The planner of a run, by a profile made by hand. No TensorFlow."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cache_builders import reusable_chain
+from elastictrainer import Profile, UsageError
+from elastictrainer.training.planner import (
+    GRAPH_STEPS,
+    Now,
+    Stage,
+    Work,
+    next_stage,
+    parts_of,
+    plan_lines,
+    require_reachable,
+    step_share,
+)
+
+# A full step takes 100 ms, its forward pass 30: a pass over 1,000 minibatches 30 s. A selection takes 50 full
+# steps, or 15 without scores: 5 or 1.5 s.
+CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
+WRITING_S = 30.0 + float(np.median(CHAIN.cache.cache_write_ms))
+
+
+def work_of(**changes):
+    """A run by the clock, with a head to solve, on cached activations."""
+    usual = {"epochs": 12, "steps_per_epoch": 1000, "by_deadline": True, "solves": True}
+    return Work(CHAIN, **{**usual, "sampled": 100, "solving_s": 2.0, **changes})
+
+
+def now_of(seconds, spent_s=10.0, **changes):
+    """The begin of a run that has `seconds` in all, keeps 5 for its end and has taken 10."""
+    return Now(spent_s=spent_s, end_s=seconds - 5.0, ending_s=5.0, **changes)
+
+
+@pytest.mark.parametrize(
+    "changes, now, epochs, end_epoch, end_s",
+    [
+        # An epoch is to take as long as a pass, 30 s, up to twelve epochs an interval.
+        ({}, {"end_s": 20.0}, 1.0, None, 20.0),
+        ({}, {"end_s": 60.0}, 2.0, None, 60.0),
+        ({}, {"end_s": 300.0}, 10.0, None, 300.0),
+        ({}, {"end_s": 600.0}, 10.0, None, 300.0),
+        ({}, {"end_s": 6000.0}, 12.0, None, 1500.0),
+        ({}, {"end_s": 700.0, "spent_s": 100.0}, 10.0, None, 400.0),
+        # A device of half the speed.
+        ({}, {"end_s": 600.0, "full_ms": 200.0}, 10.0, None, 600.0),
+        # A share of full training's time is divided as a whole.
+        ({"by_share": True}, {"end_s": 600.0, "spent_s": 8.0}, 10.0, None, 300.0),
+        # Later on by what is left: a device that became slower, more time, as many as there may be.
+        ({}, {"end_s": 600.0, "spent_s": 300.0, "intervals": 1, "step": 1}, 10.0, None, 600.0),
+        ({}, {"end_s": 600.0, "spent_s": 450.0, "intervals": 1, "step": 1}, None, None, None),
+        (
+            {},
+            {"end_s": 600.0, "spent_s": 300.0, "intervals": 1, "step": 1, "full_ms": 300.0},
+            None,
+            None,
+            None,
+        ),
+        ({}, {"end_s": 6000.0, "spent_s": 1500.0, "intervals": 1, "step": 1}, 12.0, None, 3000.0),
+        ({}, {"end_s": 9000.0, "spent_s": 6000.0, "intervals": 4, "step": 1}, None, None, None),
+        # Steps end the run: its epochs are divided.
+        ({"rho": 0.5, "epochs": 12}, {}, 6.0, 6.0, None),
+        ({"rho": 0.5, "epochs": 12}, {"epoch": 6, "intervals": 1, "step": 1}, 6.0, 12.0, None),
+        ({"rho": 0.5, "epochs": 2}, {}, 2.0, 2.0, None),
+        ({"rho": 0.5, "epochs": 1}, {}, 1.0, 1.0, None),
+        # The paper's method.
+        ({"cached": False, "epochs": 12}, {}, 4.0, 4.0, None),
+        ({"cached": False, "epochs": 10}, {}, 5.0, 5.0, None),
+        ({"cached": False, "epochs": 10}, {"epoch": 5, "intervals": 1, "step": 1}, 5.0, 10.0, None),
+        ({"selects": False, "epochs": 8}, {}, 4.0, 4.0, None),
+        ({"cached": False, "rho": 0.5}, {"end_s": 600.0}, 4.0, 4.0, 200.0),
+    ],
+)
+def test_a_run_is_divided_into_intervals(changes, now, epochs, end_epoch, end_s):
+    usual = {"solves": False, "scores": False, "by_deadline": False}
+    stage = next_stage(work_of(**{**usual, **changes}), Now(**now))
+    if epochs is None:
+        assert stage is None, "what goes on goes on"
+    else:
+        assert (stage.epochs, stage.end_epoch, stage.end_s) == (epochs, end_epoch, pytest.approx(end_s))
+
+
+@pytest.mark.parametrize("asked, starts", [(5, [0, 5, 10]), (8, [0, 8]), (12, [0]), (1, list(range(12)))])
+@pytest.mark.parametrize("cached, end_s", [(True, None), (False, None), (True, 600.0)])
+def test_the_interval_that_is_asked_for_is_kept(asked, starts, cached, end_s):
+    work, found, stage, epoch_s = work_of(interval=asked, cached=cached, solves=False), [], None, 50.0
+    for epoch in range(12):
+        now = Now(len(found), epoch, 1000 * epoch, epoch * epoch_s, end_s)
+        if stage is None or stage.is_over(epoch, now.spent_s):
+            planned = next_stage(work, now)
+            stage = planned or stage
+            found += [epoch] if planned else []
+    # By the clock an interval that would have less than half of its epochs does not begin.
+    assert (
+        found == starts
+        if end_s is None
+        else found == starts[: len(found)] and len(found) >= min(2, len(starts))
+    )
+
+
+def test_an_interval_ends_at_the_epoch_nearest_to_its_end():
+    stage = Stage(True, False, 2.0, end_s=50.0, epoch_s=25.0)
+    assert [stage.is_over(0, spent_s) for spent_s in (30.0, 37.4, 38.0, 60.0)] == [False, False, True, True]
+    assert [Stage(True, False, 3.5, 3.5).is_over(epoch, 0.0) for epoch in (2, 3, 4)] == [False, True, True]
+
+
+def stages(**changes):
+    """By seconds, from 30 to 199: what a run begins with; an error where it does not."""
+    found = {}
+    for seconds in range(30, 200):
+        try:
+            found[seconds] = next_stage(work_of(sampled=0, solving_s=0.0, **changes), now_of(float(seconds)))
+        except UsageError as error:
+            found[seconds] = error
+    return found
+
+
+def kind(stage):
+    if isinstance(stage, UsageError):
+        return "refused"
+    return "head" if not stage.trains else "last layers" if stage.last_layers else "scores"
+
+
+def test_less_and_less_is_prepared_in_less_and_less_time():
+    found = stages()
+    kinds = [kind(stage) for stage in found.values()]
+    order = ["refused", "head", "last layers", "scores"]
+    assert kinds == sorted(kinds, key=order.index) and set(kinds) == set(order)
+    assert kinds.count("last layers") in (3, 4), "the scores take 3.5 s"
+    alone = next(stage for stage in found.values() if kind(stage) == "head")
+    enough = float(alone.note.split("--time ")[1].split("s")[0])
+    assert kind(found[int(enough)]) in order[2:] and kind(found[int(enough / 1.1) - 1]) == "head"
+    assert "score" in next(s for s in found.values() if kind(s) == "last layers").note
+    assert found[199].note == ""
+
+
+def test_a_head_that_is_not_solved_is_no_result():
+    assert "head" not in map(kind, stages(solves=False).values())
+    assert "head" not in map(kind, stages(selects=False, scores=False, cached=False, solves=False).values())
+
+
+def test_what_begins_later_is_neither_refused_nor_a_head_alone():
+    work, late = work_of(), {"intervals": 1, "step": 500, "epoch": 3}
+    assert next_stage(work, now_of(600.0, 580.0, **late)) is None
+    assert kind(next_stage(work, now_of(600.0, 100.0, **late))) == "scores"
+    # A run that had time for the head alone is given more.
+    assert kind(next_stage(work, now_of(130.0, 60.0, step=1, epoch=1))) == "scores"
+
+
+@pytest.mark.parametrize("steps, least", [(1000, 0.1), (50, None)])
+def test_a_small_share_of_full_trainings_time_prepares_less_as_well(steps, least):
+    """A pass takes 30 s, an epoch of the cheapest selection as long: 60 of 500 s at least, with the rest."""
+
+    def stage_at(rho):
+        asked = {"rho": rho, "epochs": 5, "steps_per_epoch": steps, "sampled": 0, "solving_s": 0.0}
+        work = work_of(by_deadline=False, by_share=True, **asked)
+        return next_stage(work, Now(end_s=rho * 0.1 * 5 * steps))
+
+    found = {rho / 200: stage_at(rho / 200) for rho in range(1, 201)}
+    alone = [rho for rho, stage in found.items() if kind(stage) == "head"]
+    if least is None:
+        assert not alone, "nobody waits for it"
+        return
+    assert least < max(alone) < 0.15 and min(alone) == 0.005, "even where there is no time for the head"
+    rho = float(found[0.05].note.split("With rho ")[1].split(" ")[0])
+    assert kind(found[round(rho * 200) / 200]) != "head"
+
+
+def test_the_parts_add_up():
+    parts = parts_of(work_of(), now_of(200.0), 2, True)
+    assert parts.passes_s == pytest.approx(2 * 30.0 + 3.0 + 2.0), "two passes, a sample, and solving"
+    assert parts.selections_s == pytest.approx(2 * 5.0) and parts.least_training_s == pytest.approx(30.0)
+    assert parts.training_s == pytest.approx(200 - 10 - 65 - 10 - 5)
+    slow = parts_of(work_of(), now_of(200.0, full_ms=200.0), 2, True)
+    assert slow.passes_s == pytest.approx(128.0), "a device that is twice as slow as its profile"
+    unscored = parts_of(work_of(), now_of(200.0), 2, False)
+    assert unscored.selections_s == pytest.approx(2 * 1.5), "what is not scored costs less to select"
+    assert unscored.passes_s == pytest.approx(2 * 30.0 + 2.0), "and needs no head before"
+    alone = parts_of(work_of(), now_of(200.0), 0, False)
+    assert (alone.selections_s, alone.least_training_s) == (0, 0) and alone.passes_s == pytest.approx(32.0)
+    without = parts_of(work_of(solves=False), now_of(200.0), 2, True)
+    assert without.passes_s == 60.0 and without.least_training_s == pytest.approx(
+        100 * CHAIN.with_cache.rho_min
+    )
+    checked = parts_of(work_of(check_s=20.0), now_of(200.0), 2, True)
+    assert checked.training_s == parts.training_s - 20, "evaluating the head takes time from training"
+
+
+def test_the_plan_has_a_line_for_each_part():
+    work, now = work_of(check_s=20.0), now_of(600.0)
+    lines = plan_lines(work, now, next_stage(work, now))
+    assert (
+        len(lines) == 4 and re.fullmatch(r"\D+600 s\D+10 s\D*", lines[0]) and "20 s to evaluate" in lines[1]
+    )
+    assert "in 2 intervals; then 5 s to evaluate" in lines[3]
+    now = replace(now, end_s=250.0, ending_s=0.0)
+    assert "in one interval" in plan_lines(work, now, next_stage(work, now))[3]
+    assert plan_lines(replace(work, profile=None), now, Stage(True, False, 1.0)) == []
+
+
+def test_too_little_time_is_refused_with_what_each_part_takes_and_a_time_that_is_enough():
+    work = work_of(solves=False)
+    with pytest.raises(UsageError, match=r"35 s .*10 s .* 30 s.* 5 s.* 5 s") as found:
+        next_stage(work, now_of(35.0))
+    enough = float(str(found.value).split("--time ")[1].split("s")[0])
+    assert kind(next_stage(work, now_of(enough))) == "scores"
+
+
+def share(work, now, stage, cached=True, graphs_s=GRAPH_STEPS * 0.1):
+    return step_share(work, now, stage, cached, graphs_s)
+
+
+def test_cached_steps_have_the_time_that_is_left_when_all_before_them_is_done():
+    stage, steps_s = Stage(True, False, 4.0, end_s=500.0), 4000 * 0.1
+    now = Now(spent_s=8.0, end_s=1000.0)
+    assert share(work_of(solves=False), now, stage) * steps_s == pytest.approx(500 - 8 - 1.5 - WRITING_S)
+    with_head = work_of(check_s=3.0)
+    assert share(with_head, now, stage) * steps_s == pytest.approx(500 - 8 - 1.5 - WRITING_S - 2 - 3)
+    assert share(with_head, replace(now, step=9), stage) == share(work_of(solves=False), now, stage)
+    slow = share(work_of(solves=False), replace(now, full_ms=200.0), stage)
+    assert slow * 2 * steps_s == pytest.approx(500 - 8 - 1.5 - 2 * WRITING_S)
+
+
+def test_where_steps_end_the_run_the_profile_alone_decides():
+    work, stage = work_of(rho=0.5, by_deadline=False), Stage(True, False, 6.0, 6.0)
+    found = [share(work, Now(full_ms=ms, spent_s=s), stage) for ms in (None, 70.0) for s in (0.0, 9.0)]
+    assert found == [pytest.approx((0.5 * 600 - WRITING_S) / 600)] * 4
+    assert share(work, Now(), stage, cached=False) == 0.5, (
+        "a step that does all work takes what was asked for"
+    )
+
+
+def test_a_time_in_which_nothing_can_train_is_refused_with_the_least():
+    require_reachable(1.0, CHAIN, False)
+    require_reachable(CHAIN.with_cache.rho_min, CHAIN, True)
+    with pytest.raises(UsageError, match=rf"Valid: {CHAIN.rho_min:.3f} to 1. A lower one needs"):
+        require_reachable(CHAIN.rho_min - 0.01, CHAIN, False)
