@@ -9,7 +9,7 @@ import tempfile
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Union
 
 import tensorflow as tf
 
