@@ -175,7 +175,8 @@ def stop_where_examples_mix(
         for k in sorted(ops.frozen - ops.downstream(hidden))
         if ops.operations[k].name not in known
         for tensor in ops.operations[k].outputs
-        if is_storable(tensor, batch)
+        # An output that nobody reads may be memory that nobody has written, as of normalisation in inference.
+        if is_storable(tensor, batch) and tensor.consumers()
     ]
     for tensors in in_parts(new, batch, held) if batch > 1 else ():
         _compare_examples(step, tensors, inputs, known)

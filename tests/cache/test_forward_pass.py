@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from builders import random_profile
+from elastictrainer.cache import forward_pass
 from elastictrainer.cache.forward_pass import (
     ForwardPass,
     in_parts,
@@ -16,6 +17,7 @@ from elastictrainer.cache.forward_pass import (
 )
 from elastictrainer.cache.split import TracedStep
 from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.steps.keras_compat import InferenceMode
 from networks import cut_of, trained_step, updating_statistics
 
 BATCH = 4
@@ -104,6 +106,30 @@ def test_statistics_that_are_updated_stop_the_prefix(tf, held):
     once = {traced.ops.operations[k].name for k in cut.done_once}
     assert any("c1" in name for name in once)
     assert not any("c2" in name or "norm" in name for name in once)
+
+
+def test_outputs_that_nobody_reads_do_not_count(tf, monkeypatch):
+    """Normalisation in inference leaves some with as many numbers as there are channels unwritten: here these
+    are as many as examples.
+    """
+    layers, compared = tf.keras.layers, []
+    inputs = tf.keras.Input((8, 8, 3))
+    x = layers.Conv2D(BATCH, 3, name="c1")(inputs)
+    x = InferenceMode(layers.BatchNormalization())(x)
+    x = layers.Flatten()(layers.Conv2D(4, 3, name="c2")(x))
+    model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
+    step, minibatch = trained_step(tf, model, ["head"]), minibatch_of(tf)
+    traced = TracedStep(step.in_graph(*minibatch), [])
+    compare = forward_pass._compare_examples
+
+    def noting(step, tensors, *others):
+        compared.extend(tensors)
+        compare(step, tensors, *others)
+
+    monkeypatch.setattr(forward_pass, "_compare_examples", noting)
+    stop_where_examples_mix(traced, minibatch, {})
+    assert compared and all(tensor.consumers() for tensor in compared)
+    assert sum(op.type == "Conv2D" for op in frozen(traced)) == 2
 
 
 def test_tensors_are_compared_in_parts_of_few_bytes(tf):
