@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Set up and check the code without running it: style, types, and which folder imports which.
+# Set up and check the code without running it: style, types, which folder imports which, and how large each is.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 prepare_environment dev
@@ -9,4 +9,5 @@ ruff check --output-format concise || status=1
 ruff format --check || status=1
 mypy || status=1
 lint-imports --no-logo || status=1
+python scripts/sizes.py || status=1
 exit "$status"

@@ -1,26 +1,35 @@
 """The activation cache of one selection: frozen layers run once and are cached, then read."""
 
+from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.cache.cache_reader import CacheReader
-from elastictrainer.cache.cache_storage import CacheError, CacheStorage, Column, NotCacheable
-from elastictrainer.cache.example_mixing import stop_where_examples_mix
-from elastictrainer.cache.forward_pass import ForwardPass
-from elastictrainer.cache.op_costs import TYPICAL_MS_PER_MB
-from elastictrainer.cache.room import cut_that_fits
+from elastictrainer.cache.cut import Cut, OpCost, minibatch_mb, row_bytes, stored_dtype
+from elastictrainer.cache.forward_pass import TYPICAL_MS_PER_MB, ForwardPass, stop_where_examples_mix
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.cache.split import TracedStep
-from elastictrainer.cache.storable import stored_dtype
+from elastictrainer.cache.storage import (
+    Array,
+    CacheError,
+    CacheReader,
+    CacheStorage,
+    Column,
+    NoRoom,
+    NotCacheable,
+    folder_for,
+    row_size,
+)
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.graph_optimisation import optimised
+from elastictrainer.steps.graphs import flat
 from elastictrainer.steps.keras_compat.variables import random_states
-from elastictrainer.steps.keras_objective import Minibatch
+from elastictrainer.steps.objective import Minibatch
 from elastictrainer.steps.snapshot import digest
-from elastictrainer.steps.step_in_graph import flat
+
+_ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times as much
+_FEWER = 4.0  # how much dearer bytes become while a cache has too many
 
 
 class ActivationCache:
@@ -37,7 +46,7 @@ class ActivationCache:
         self,
         step: CompiledStep,
         minibatch: Minibatch,
-        spec: Any,
+        spec: Minibatch,
         capacity: int,
         settings: CacheSettings,
         forward: ForwardPass,
@@ -58,7 +67,7 @@ class ActivationCache:
         Raises:
             NotCacheable: the reason.
         """
-        self._spec, self._seed = spec, settings.seed
+        self._spec, self._settings = spec, settings
         traced = TracedStep(step.in_graph(*spec), random_states(step.objective.model))
         stop_where_examples_mix(traced, minibatch, forward.mixing)
         op_cost = forward.op_cost(profile)
@@ -81,12 +90,11 @@ class ActivationCache:
         self.random_start = [v.numpy() for v in self.random_states]
         self._build()
 
-    def write(self, minibatch: Minibatch) -> Any:
+    def write(self, minibatch: Minibatch) -> Optional[tf.Tensor]:
         """Write a minibatch to the cache; returns the value of `features`, None without. CacheError if it
         cannot.
         """
-        with optimised(1):
-            exact, stored, fits, features = self._prefix(*flat(minibatch[0]))
+        exact, stored, fits, features = self._prefix(*flat(minibatch[0]))
         if not fits:
             self._widen()
             stored, _ = self._as_stored(exact)
@@ -94,16 +102,15 @@ class ActivationCache:
         self.storage.add([*(value.numpy() for value in stored), *labels])
         return features
 
-    def read(self, epoch: int, batch: int) -> List[Any]:
+    def read(self, epoch: int, batch: int) -> List[Array]:
         """Read minibatch number `batch`, in an order of `epoch`'s, to `train` on. CacheError if it cannot."""
         if self._reader is None:
-            self._reader = CacheReader(self.storage, self._seed)
+            self._reader = CacheReader(self.storage, self._settings.seed)
         return list(self._reader.minibatch(epoch, batch))
 
-    def train(self, values: List[Any]) -> tf.Tensor:
+    def train(self, values: List[Array]) -> tf.Tensor:
         """Train on the result of `read`; returns the scalar loss."""
-        with optimised(1):
-            return self._suffix(*map(tf.convert_to_tensor, values))
+        return self._suffix(*map(tf.convert_to_tensor, values))
 
     def checksum(self) -> int:
         """Return a checksum of the variables that the cached activations depend on; steps leave them as they
@@ -123,9 +130,13 @@ class ActivationCache:
         return [*(Column(tuple(t.shape[1:]), stored_dtype(t.dtype, dtype)) for t in tensors), *self._labels]
 
     def _widen(self) -> None:
-        """Store in float32 from here on: a number was too large for float16."""
+        """Store in float32 from here on: a number was too large for float16. NoRoom for that."""
+        narrow, columns = self.storage, self._columns("float32")
+        size = narrow.capacity * row_size(columns)
+        # The narrow rows stay where they are until all are converted.
+        memory = self._settings.kept_bytes - (narrow.bytes if narrow.folder is None else 0)
         # The minibatches written so far keep their float16 values, which were finite.
-        wider = self.storage.converted(self._columns("float32"))
+        wider = narrow.converted(columns, folder_for(size, memory, self._settings.folder))
         self.close()
         self.storage, self._reader = wider, None
         self._build()
@@ -154,3 +165,43 @@ class ActivationCache:
         # A tf.function would look for its graph at every call: a twentieth of a cached step of MobileNetV2.
         train = tf.function(suffix, autograph=False)
         self._suffix = train.get_concrete_function(*stored, *flat(self._spec[1]))
+
+
+def cut_that_fits(
+    step: TracedStep,
+    op_cost: OpCost,
+    ms_per_mb: float,
+    batch: int,
+    capacity: int,
+    settings: CacheSettings,
+) -> Tuple[Cut, Optional[Path]]:
+    """Find the least-cost cut whose cache fits, and the folder of the cache's file; None: it is in memory.
+
+    Args:
+        step: to cut.
+        op_cost: of the model's forward pass.
+        ms_per_mb: to read stored activations.
+        batch: examples of a minibatch.
+        capacity: examples to store.
+        settings: of the cache.
+
+    Raises:
+        NotCacheable: no cut fits, or none saves time.
+    """
+
+    def read_ms(tensor: tf.Tensor) -> float:
+        return minibatch_mb(tensor, batch) * ms_per_mb
+
+    # Where the cheapest cut is too large, make bytes dearer until one fits: it then recomputes more.
+    too_large = NoRoom()
+    for attempt in range(_ATTEMPTS):
+        cut = step.cut(op_cost, lambda tensor: read_ms(tensor) * _FEWER**attempt)  # noqa: B023
+        saved_ms = sum(op_cost(step.ops.operations[k]) for k in cut.done_once)
+        if not cut.tensors or saved_ms <= sum(map(read_ms, cut.tensors)):
+            raise NotCacheable("reading cached activations would take as long as computing them")
+        size = capacity * sum(row_bytes(tensor, settings.dtype) for tensor in cut.tensors)
+        try:
+            return cut, folder_for(size, settings.kept_bytes, settings.folder)
+        except NoRoom as error:
+            too_large = error
+    raise too_large

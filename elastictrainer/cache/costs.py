@@ -1,4 +1,6 @@
-"""Measure the costs of cached activations: which forward work can be cached, and cache writes and reads."""
+"""Measure the costs of cached activations: which forward work can be cached, and cache writes and reads; and
+the variants of a selection's step side by side.
+"""
 
 import dataclasses
 import gc
@@ -9,31 +11,34 @@ from typing import Any, Callable, Dict, Optional, Sequence, Set, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.cache.cache_reader import CacheReader
-from elastictrainer.cache.cache_storage import CacheStorage, Column, NotCacheable
+from elastictrainer.cache.activation_cache import ActivationCache
+from elastictrainer.cache.cut import OpCost, minibatch_mb
 from elastictrainer.cache.forward_pass import ForwardPass
-from elastictrainer.cache.op_costs import OpCost
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.cache.split import TracedStep
-from elastictrainer.cache.step_variants import KINDS, StepVariants
-from elastictrainer.cache.storable import minibatch_mb
-from elastictrainer.profiler.calibration import cheapest, middle, with_calibrated_cache
+from elastictrainer.cache.storage import CacheReader, CacheStorage, Column, NotCacheable
+from elastictrainer.profiler.calibration import cheapest, middle, ratios_to_full, with_calibrated_cache
 from elastictrainer.profiler.charging import flops_of
 from elastictrainer.profiler.cost_groups import CacheCosts, CostGroups
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, PLAIN
-from elastictrainer.steps.objective import Objective
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.graphs import Nested
+from elastictrainer.steps.objective import Minibatch, Objective
 from elastictrainer.steps.snapshot import preserve_variables
-from elastictrainer.steps.timing import elapsed_ms
+from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE, FULL, PLAIN, elapsed_ms
 
+KINDS = (PLAIN, CACHE_WRITE, CACHE_READ)
 _MOST_CUTS = 200  # depths whose cut is looked for
 _MB = (0.02, 2.0)  # of a minibatch, that writing and reading are timed with
 _UNSTORABLE_MB = 1e6  # no saving is worth it
 _ROUNDS = 40  # of each; the median counts
 _LEAST_S = 2.0  # to calibrate in: shorter measurements differ by more than they are to correct
+_WRITTEN = 16  # minibatches: enough that each read finds its minibatch outside the processor's caches
 
 
 def with_cache_costs(
-    profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]
+    profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
 ) -> Profile:
     """Add `cache` to `profile`, measured in a few seconds, and calibrated for half as long as the profile.
 
@@ -50,7 +55,9 @@ def with_cache_costs(
     return _calibrated(profile, objective, optimizer, batch, seconds / 2)
 
 
-def _measured(profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any]) -> CacheCosts:
+def _measured(
+    profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
+) -> CacheCosts:
     """Measure the costs of cached activations, as far as one step tells."""
     forward = ForwardPass(objective, optimizer, batch)
     traced, members, op_cost = forward.traced, forward.members, forward.op_cost(profile)
@@ -80,7 +87,11 @@ def _measured(profile: Profile, objective: Objective, optimizer: Any, batch: Tup
 
 
 def _calibrated(
-    profile: Profile, objective: Objective, optimizer: Any, batch: Tuple[Any, Any], seconds: float
+    profile: Profile,
+    objective: Objective,
+    optimizer: tf.keras.optimizers.Optimizer,
+    batch: Minibatch,
+    seconds: float,
 ) -> Profile:
     """Correct the `cache` of `profile` by measuring `middle` and `cheapest` for about so many seconds.
 
@@ -90,7 +101,7 @@ def _calibrated(
         return profile
 
     def ratios(mask: np.ndarray, kinds: Sequence[str], share: float) -> Dict[str, float]:
-        steps = StepVariants(profile, mask, objective, optimizer, batch)
+        steps = TimedVariants(profile, mask, objective, optimizer, batch)
         found = steps.ratios(share * seconds, kinds)
         steps.close()
         return found
@@ -105,7 +116,7 @@ def _calibrated(
     )
 
 
-def _input_ms(traced: TracedStep, members: Sequence[int], batch: Tuple[Any, Any]) -> float:
+def _input_ms(traced: TracedStep, members: Sequence[int], batch: Minibatch) -> float:
     """Return the ms of the ops that depend on the inputs alone, such as augmentation."""
     edge = traced.edge_of({k for k in traced.ops.frozen if not members[k]})
     if not edge:
@@ -123,12 +134,12 @@ def _cuts(
     members: Sequence[int],
     op_cost: OpCost,
     ms_per_mb: float,
-    batch: Tuple[Any, Any],
+    batch: Minibatch,
 ) -> Tuple[np.ndarray, np.ndarray]:
     """Return (N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of work behind it."""
     size = len(tf.nest.flatten(batch[0])[0])
 
-    def mb(tensor: Any) -> float:
+    def mb(tensor: tf.Tensor) -> float:
         return minibatch_mb(tensor, size)
 
     order = [int(tensor) for tensor in profile.order]
@@ -179,3 +190,88 @@ def _median_ms(run: Callable[[], Any]) -> float:
 
     times = [elapsed_ms(finished) for _ in range(_ROUNDS)]
     return float(np.median(times[_ROUNDS // 4 :]))  # the first ones find cold caches
+
+
+class _Counted:
+    """Runs as a `CompiledStep` does, and counts its runs."""
+
+    def __init__(self, run: Callable[[], tf.Tensor]):
+        self._run, self.runs = run, 0
+
+    def __call__(self, x: Nested, y: Nested) -> tf.Tensor:
+        """Train, whatever the arguments, on what the kind has; returns the scalar loss."""
+        self.runs += 1
+        return self._run()
+
+
+class TimedVariants:
+    """A selection's step as a whole and cached, its cache writes, and the full step.
+
+    Raises:
+        NotCacheable: the selection has no activations that can be cached.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        mask: np.ndarray,
+        objective: Objective,
+        optimizer: tf.keras.optimizers.Optimizer,
+        batch: Minibatch,
+    ):
+        """
+        Args:
+            profile: the profile, with its `cache`.
+            mask: (N,) bool: the selection.
+            objective, optimizer: as for CompiledStep.
+            batch: inputs and labels; all steps train on it.
+        """
+
+        def step_of(chosen: np.ndarray, full: Optional[CompiledStep] = None) -> CompiledStep:
+            variables = [v for v, train in zip(objective.model.trainable_variables, chosen) if train]
+            return CompiledStep(objective, optimizer, variables, full=full)
+
+        self._batch = batch
+        capacity = _WRITTEN * len(tf.nest.flatten(batch[0])[0])
+        spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
+        full = step_of(profile.connected)
+        full.trace(*batch)
+        plain = step_of(mask, full)
+        forward = ForwardPass(objective, optimizer, batch, full)
+        self.cache = ActivationCache(plain, batch, spec, capacity, CacheSettings(), forward, profile)
+        self._writes, self._reads = itertools.count(), itertools.count()
+        self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.cache.random_states]
+        with preserve_variables(self._variables):
+            for _ in range(_WRITTEN):
+                self.cache.write(batch)
+        self._steps: Dict[str, Any] = {
+            FULL: full,
+            PLAIN: plain,
+            CACHE_WRITE: _Counted(self._write),
+            CACHE_READ: _Counted(self._read),
+        }
+
+    def get(self, kind: str) -> Any:
+        """Return the step of a kind, called with inputs and labels."""
+        return self._steps[kind]
+
+    def ratios(self, seconds: float, kinds: Sequence[str] = KINDS, **options: Any) -> Dict[str, float]:
+        """Measure the time of each of these kinds of steps over a full one's, by the clock."""
+        with preserve_variables(self._variables):
+            found = ratios_to_full(self.get, kinds, FULL, self._batch, seconds, **options)
+        return dict(zip(kinds, map(float, found)))
+
+    def close(self) -> None:
+        """Free the cache."""
+        self.cache.close()
+
+    def _write(self) -> tf.Tensor:
+        # Over the minibatches that are there, in turn: reads find all of them at any time.
+        ends = self.cache.storage.ends
+        self.cache.storage.ends = ends[: next(self._writes) % _WRITTEN]
+        self.cache.write(self._batch)  # NumPy has the values then: nothing is left to wait for
+        self.cache.storage.ends = ends
+        return tf.constant(0.0)
+
+    def _read(self) -> tf.Tensor:
+        return self.cache.train(self.cache.read(*divmod(next(self._reads), _WRITTEN)))

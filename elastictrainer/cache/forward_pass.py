@@ -1,15 +1,35 @@
-"""The model's forward pass, analysed once for all selections of a run."""
+"""The model's forward pass, analysed once for all selections of a run: what its ops cost, and which of them
+mix the examples of a minibatch and so cannot be cached one by one.
+"""
 
-from typing import Any, Dict, Optional, Tuple
+from dataclasses import replace
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from elastictrainer.cache.example_mixing import stop_where_examples_mix
-from elastictrainer.cache.op_costs import OpCost, op_costs, weights_of
+import numpy as np
+import tensorflow as tf
+
+from elastictrainer.cache.cut import OpCost, is_storable, row_bytes
 from elastictrainer.cache.split import TracedStep
+from elastictrainer.profiler.charging import flops_of
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.keras_compat.variables import random_states
-from elastictrainer.steps.objective import Objective
-from elastictrainer.steps.traced_graph import written_by
+from elastictrainer.steps.graph_library import LOOPS, GraphLibrary
+from elastictrainer.steps.graphs import flat, written_by
+from elastictrainer.steps.keras_compat.variables import Variable, random_states
+from elastictrainer.steps.objective import Minibatch, Objective
+from elastictrainer.steps.snapshot import preserve_variables
+
+TYPICAL_MS_PER_MB = 0.2  # to read, on a laptop's processor; only its ratio to the next one decides anything
+_TYPICAL_FLOPS_PER_MS = 2e7  # the same for computing
+_MEMORY = 10.0  # FLOPs in the time of writing one number: what has no FLOPs, such as a copy, takes time too
+_LOOP = 1e12  # the FLOPs of a loop, which nobody counts: it has its group's time nearly to itself
+_FREE = ("Placeholder", "VarHandleOp", "ReadVariableOp", "Identity", "Const")  # nothing is computed or copied
+
+# What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
+# or another number of rows.
+ALIKE, MIXES, FOLDS = "alike", "mixes", "folds"
+_HELD = 64e6  # bytes of tensors that are compared at once: a run may have a limit of memory
+_ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
 
 
 class ForwardPass:
@@ -26,8 +46,8 @@ class ForwardPass:
     def __init__(
         self,
         objective: Objective,
-        optimizer: Any,
-        minibatch: Tuple[Any, Any],
+        optimizer: tf.keras.optimizers.Optimizer,
+        minibatch: Minibatch,
         full: Optional[CompiledStep] = None,
     ):
         """
@@ -45,7 +65,7 @@ class ForwardPass:
         stop_where_examples_mix(self.traced, minibatch, self.mixing)
         self._weights = weights_of(self.traced.ops.operations)
 
-    def features(self, kernel: Any) -> Optional[str]:
+    def features(self, kernel: Variable) -> Optional[str]:
         """Return the name of the tensor that the dense layer of `kernel` takes, before dropout.
 
         None where no step's graph shows it, or where it is another one in inference mode: behind batch
@@ -67,7 +87,7 @@ class ForwardPass:
         return op_costs(profile, self.traced.ops.operations, self._weights, self.members)
 
 
-def _before_dropout(tensor: Any) -> Any:
+def _before_dropout(tensor: tf.Tensor) -> tf.Tensor:
     """Return the input of the dropout that made `tensor`: it selects between a scaled one and zeros."""
     while tensor.op.type in ("SelectV2", "Select", "Identity"):
         is_dropout = tensor.op.type != "Identity"
@@ -75,3 +95,139 @@ def _before_dropout(tensor: Any) -> Any:
         if is_dropout and tensor.op.type == "Mul":
             tensor = next(t for t in tensor.op.inputs if t.shape.rank)  # the other one is the scale
     return tensor
+
+
+def op_costs(
+    profile: Optional[Profile],
+    operations: Sequence[tf.Operation],
+    weights: Sequence[float],
+    members: Sequence[int],
+) -> OpCost:
+    """Return the function from an op to its cost: its group's measured time, shared out by FLOPs.
+
+    It is 0 for an op that the graph does not have, such as one that asks for a shape.
+
+    Args:
+        profile: the profile; None: typical times by FLOPs alone.
+        operations: of the graph of a step.
+        weights: of each, see `weights_of`.
+        members: of each, the tensors that it depends on, as bits.
+    """
+    if profile is None:
+        rates = dict.fromkeys(members, 1 / _TYPICAL_FLOPS_PER_MS)
+    else:
+        group_ms = {sum(1 << i for i in group): ms for group, ms in profile.forward.sets()}
+        # A convolution that runs fused with the bias behind it is measured with that: the profile has no
+        # group for it alone, and it shares the time of the least group that has all its tensors.
+        by_size = sorted(group_ms, key=lambda group: (bin(group).count("1"), group))
+        holds = {
+            bits: next((group for group in by_size if bits & group == bits), bits) for bits in set(members)
+        }
+        members = [holds[bits] for bits in members]
+        group_weight: Dict[int, float] = {}
+        for bits, weight in zip(members, weights):
+            group_weight[bits] = group_weight.get(bits, 0.0) + weight
+        mean = profile.forward.amount.sum() / max(1e-30, sum(weights))
+        rates = {
+            bits: group_ms[bits] / max(1e-30, weight) if bits in group_ms else mean
+            for bits, weight in group_weight.items()
+        }
+    cost_ms = {op.name: rates[bits] * weight for op, bits, weight in zip(operations, members, weights)}
+    return lambda op: cost_ms.get(op.name, 0.0)
+
+
+def weights_of(operations: Sequence[tf.Operation]) -> List[float]:
+    """Return the cost of each op, in FLOPs."""
+    weights: List[float] = []
+    functions = GraphLibrary(operations[0].graph.as_graph_def().library) if operations else None
+    for op, count in zip(operations, flops_of(operations)):
+        if op.type in _FREE:
+            weights.append(0.0)
+            continue
+        if functions and not {op.type, *functions.kinds_in(op.node_def)}.isdisjoint(LOOPS):
+            weights.append(_LOOP)
+            continue
+        sizes = [tensor.shape.num_elements() or 0 for tensor in op.outputs if tensor.dtype != tf.resource]
+        weights.append(float(count) + _MEMORY * sum(sizes))
+    return weights
+
+
+def stop_where_examples_mix(
+    step: TracedStep, minibatch: Minibatch, known: Dict[str, str], held: float = _HELD
+) -> None:
+    """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
+
+    The first example must give the same among the others as among copies of itself. What has not one row for
+    each example, as where windows or time steps were made rows, stays frozen but is not stored.
+
+    Args:
+        step: whose `ops` change.
+        minibatch: inputs and labels of a full size.
+        known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are added.
+        held: bytes of tensors that are compared at once.
+    """
+    ops = step.ops
+    inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
+    batch = int(inputs[0].shape[0])
+    hidden = ops.random - set(ops.random_states)  # their draws cannot be repeated
+    new = [
+        tensor
+        for k in sorted(ops.frozen - ops.downstream(hidden))
+        if ops.operations[k].name not in known
+        for tensor in ops.operations[k].outputs
+        # An output that nobody reads may be memory that nobody has written, as of normalisation in inference.
+        if is_storable(tensor, batch) and tensor.consumers()
+    ]
+    for tensors in in_parts(new, batch, held) if batch > 1 else ():
+        _compare_examples(step, tensors, inputs, known)
+    found = {k: known.get(ops.operations[k].name) for k in ops.frozen}
+    mixing = {k for k, what in found.items() if what == MIXES}
+    folding = {k for k, what in found.items() if what == FOLDS}
+    step.ops = replace(ops, frozen=ops.frozen - ops.downstream(mixing), unstored=ops.unstored | folding)
+
+
+def _compare_examples(
+    step: TracedStep, tensors: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], known: Dict[str, str]
+) -> None:
+    """Add to `known` how the ops of `tensors` combine examples: ALIKE, MIXES or FOLDS."""
+    batch = int(inputs[0].shape[0])
+    every, states = step.prefix(tensors)
+    run = tf.function(every, autograph=False)
+
+    def first_rows(values: Sequence[tf.Tensor]) -> Tuple[List[np.ndarray], List[int]]:
+        found = run(*values)
+        return [value.numpy()[:1].copy() for value in found], [int(value.shape[0]) for value in found]
+
+    # The same random numbers in both runs: only the other examples of the minibatch differ.
+    with preserve_variables(states) as restore:
+        among_others, rows = first_rows(inputs)
+        restore(states)
+        among_copies, _ = first_rows([tf.repeat(value[:1], batch, axis=0) for value in inputs])
+    for tensor, one, other, count in zip(tensors, among_others, among_copies, rows):
+        alike = _alike(one, other)
+        what = MIXES if not alike else ALIKE if count == batch else FOLDS
+        if known.get(tensor.op.name, ALIKE) == ALIKE or what == MIXES:  # an op may have several outputs
+            known[tensor.op.name] = what
+
+
+def in_parts(tensors: Sequence[tf.Tensor], batch: int, most: float) -> Iterator[List[tf.Tensor]]:
+    """Divide tensors into parts of so many bytes: a function holds all that it returns until it ends."""
+    part: List[tf.Tensor] = []
+    held = 0.0
+    for tensor in tensors:
+        size = batch * row_bytes(tensor, "float32")
+        if part and held + size > most:
+            yield part
+            part, held = [], 0.0
+        part.append(tensor)
+        held += size
+    if part:
+        yield part
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether they are equal up to the order in which kernels add up."""
+    if np.array_equal(one, other):  # as nearly always
+        return True
+    one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    return np.allclose(one, other, rtol=_ALIKE, atol=_ALIKE * max(1e-30, np.abs(one).max(initial=0.0)))

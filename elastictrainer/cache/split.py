@@ -3,21 +3,20 @@ runs.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
+from typing import Callable, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.cache.cache_storage import NotCacheable
-from elastictrainer.cache.cut import Cut, least_cost_cut
-from elastictrainer.cache.frozen_ops import frozen_ops
+from elastictrainer.cache.cut import Cut, OpCost, frozen_ops, least_cost_cut
+from elastictrainer.cache.storage import NotCacheable
 from elastictrainer.profiler.attribution import depends_on
-from elastictrainer.steps.keras_compat.variables import tf_variable, tf_variables
-from elastictrainer.steps.step_in_graph import StepInGraph
-from elastictrainer.steps.traced_graph import NotAPart
+from elastictrainer.steps.graphs import NotAPart
+from elastictrainer.steps.keras_compat.variables import Variable, tf_variable, tf_variables
+from elastictrainer.steps.step_cutter import StepOps
 
 
 @dataclass
-class SplitStep:
+class StepParts:
     """The two functions that a training step consists of.
 
     Attributes:
@@ -39,13 +38,13 @@ class SplitStep:
 class TracedStep:
     """A traced training step, sorted into what is frozen and what moves."""
 
-    def __init__(self, step: StepInGraph, random_states: Sequence[tf.Variable]):
+    def __init__(self, step: StepOps, random_states: Sequence[tf.Variable]):
         """
         Args:
             step: of the selection.
             random_states: the variables that hold the state of the model's random numbers.
         """
-        graph: Any = step.source.graph
+        graph = step.source.graph
         internal = {id(outer): inner for outer, inner in graph.captures}
         self._graph, self._step, self._internal = graph, step, internal
         self._states = {
@@ -70,14 +69,14 @@ class TracedStep:
         ends = {self._position[op.name] for op in [self._step.loss.op, *self._effects]}
         return self.ops.upstream(ends - frozen, frozen)
 
-    def tensor(self, name: str) -> Any:
+    def tensor(self, name: str) -> tf.Tensor:
         """Return the tensor of that name."""
         return self._graph.get_tensor_by_name(name)
 
     def cut(
         self,
-        op_cost: Callable[[Any], float],
-        tensor_cost: Callable[[Any], float],
+        op_cost: OpCost,
+        tensor_cost: Callable[[tf.Tensor], float],
         frozen: Optional[Set[int]] = None,
     ) -> Cut:
         """Find the cut with which a cached step costs least.
@@ -89,15 +88,15 @@ class TracedStep:
         ops = self.ops if frozen is None else replace(self.ops, frozen=frozen)
         return least_cost_cut(ops, self.needed(frozen), op_cost, tensor_cost)
 
-    def members(self, variables: Sequence[Any]) -> List[int]:
+    def members(self, variables: Sequence[Variable]) -> List[int]:
         """Return, for each op, the `variables` that it depends on, as bits: variable i is bit i."""
         return depends_on(self.ops.operations, [self.handle(variable) for variable in variables])
 
-    def handle(self, variable: Any) -> Optional[Any]:
+    def handle(self, variable: Variable) -> Optional[tf.Tensor]:
         """Return the graph's tensor of a variable's handle; None where the graph does not have it."""
         return self._internal.get(id(tf_variable(variable).handle))
 
-    def edge_of(self, inside: Set[int]) -> List[Any]:
+    def edge_of(self, inside: Set[int]) -> List[tf.Tensor]:
         """Return the tensors of the ops `inside` that others read, those of placeholders aside."""
         return [
             tensor
@@ -107,7 +106,9 @@ class TracedStep:
             if any(self._position.get(reader.name, -1) not in inside for reader in tensor.consumers())
         ]
 
-    def prefix(self, tensors: Sequence[Any]) -> Tuple[Callable[..., List[tf.Tensor]], List[tf.Variable]]:
+    def prefix(
+        self, tensors: Sequence[tf.Tensor]
+    ) -> Tuple[Callable[..., List[tf.Tensor]], List[tf.Variable]]:
         """Make the function from the step's inputs to these tensors' values; returns the random states it
         reads, too.
         """
@@ -116,7 +117,7 @@ class TracedStep:
         states = [v for state, v in self._states.items() if state in drawn]
         return self._function(self._step.inputs, list(tensors), self._draws_of(drawn)), states
 
-    def split(self, cut: Cut, more: Sequence[Any] = ()) -> SplitStep:
+    def split(self, cut: Cut, more: Sequence[tf.Tensor] = ()) -> StepParts:
         """Make the two functions of `cut`; the prefix also gives the tensors `more`, behind the cut's."""
         prefix, states = self.prefix([*cut.tensors, *more])
         cached = self.ops.upstream({self._position[t.op.name] for t in cut.tensors})
@@ -127,7 +128,7 @@ class TracedStep:
             for v in self._graph.variables
             if id(self.handle(v)) in read and id(self.handle(v)) not in self._states
         ]
-        return SplitStep(cut, prefix, self._suffix(cut), states, fixed)
+        return StepParts(cut, prefix, self._suffix(cut), states, fixed)
 
     def _suffix(self, cut: Cut) -> Callable[..., tf.Tensor]:
         rerun = self.ops.upstream(self.needed() | cut.recomputed, self.ops.frozen)
@@ -142,7 +143,7 @@ class TracedStep:
 
         return suffix
 
-    def _draws_of(self, states: Set[int]) -> List[Any]:
+    def _draws_of(self, states: Set[int]) -> List[tf.Operation]:
         """Return the ops that move the random `states` on."""
         return [
             op for op in self._draws if states & self.ops.random_states.get(self._position[op.name], set())
@@ -152,7 +153,7 @@ class TracedStep:
         return {state for k in run for state in self.ops.random_states.get(k, ())}
 
     def _function(
-        self, feeds: Sequence[Any], fetches: Sequence[Any], effects: Sequence[Any]
+        self, feeds: Sequence[tf.Tensor], fetches: Sequence[tf.Tensor], effects: Sequence[tf.Operation]
     ) -> Callable[..., List[tf.Tensor]]:
         """Return the function of the part of the graph that computes `fetches` and `effects` from `feeds`."""
         try:

@@ -17,7 +17,7 @@ from elastictrainer.runs.environment import processors
 from elastictrainer.runs.files import render, write_text
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.steps.keras_compat.inference import compute_in_float32
+from elastictrainer.steps.keras_compat.layers import compute_in_float32
 
 _SAMPLE = 100  # training images to calibrate integers on
 

@@ -22,7 +22,7 @@ from elastictrainer.runs import environment, resident
 from elastictrainer.runs.log import LOG, printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
-from elastictrainer.steps.losses import training_loss
+from elastictrainer.steps.objective import training_loss
 from elastictrainer.training.callbacks import RisingLoss, named_callbacks, require_supported_callbacks
 from elastictrainer.training.checkpoints import Checkpointing
 from elastictrainer.training.clock import Deadline

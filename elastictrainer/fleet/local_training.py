@@ -219,8 +219,6 @@ def dirichlet(
             f"{len(labels)} images cannot be divided among {clients} clients, {least} each. Lower the number "
             "of clients (--federation-config num-supernodes=N) or batch-size."
         )
-    if not concentration > 0:
-        raise UsageError(f"concentration must be above 0, not {concentration:g}.")
     generator = np.random.default_rng(seed)
     for _ in range(_TRIALS):
         owner = np.empty(len(labels), np.int64)

@@ -67,15 +67,8 @@ class Server:
         model, nodes = self.model, [n for n in self._grid.get_node_ids() if n not in self._refused]
         known = [node for node in nodes if self._names.get(node) in model.clients]
         new = [node for node in nodes if node not in known]
-        config: Dict[str, object] = {
-            "class-names": model.class_names,
-            "image-size": list(model.data.image_size),
-        }
-        config.update({"start": model.start, "seconds": model.round_s, "server-round": number})
-        content = RecordDict({"arrays": _record(model.to_send()), "config": ConfigRecord(config)})
-        messages = [Message(content, message_type=MessageType.TRAIN, dst_node_id=node) for node in known]
-        empty = RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord(config)})
-        messages += [Message(empty, message_type=MessageType.QUERY, dst_node_id=node) for node in new]
+        messages = self._messages(number, MessageType.TRAIN, known)
+        messages += self._messages(number, MessageType.QUERY, new)
         replies = self._grid.send_and_receive(messages, timeout=model.settings.timeout)
         contents = self._contents(replies, nodes)
         refused: Dict[int, str] = {}
@@ -83,13 +76,14 @@ class Server:
         self._refused.update(refused)
         model.clients.update({self._names[node]: one for node, one in described.items()})
         trained = _read(_trained, {n: contents[n] for n in known if n in contents}, refused)
-        why = model.add_round({self._names[node]: one for node, one in trained.items()})
-        for name, problem in {**{self._names[node]: said for node, said in refused.items()}, **why}.items():
+        answers = {self._names[node]: one for node, one in trained.items()}
+        why = {**{self._names[node]: said for node, said in refused.items()}, **model.add_round(answers)}
+        for name, problem in why.items():
             LOG.warning(f"fleet: {name}: refused: {problem}")
-        sent = sum(values.nbytes for one in trained.values() for values in one.tensors.values())
+        sent = sum(values.nbytes for one in answers.values() for values in one.tensors.values())
         self._about = {
-            "trained": sum(bool(one.tensors) for one in trained.values()) - len(why),
-            "refused": len(refused) + len(why),
+            "trained": sum(bool(one.tensors) for name, one in answers.items() if name not in why),
+            "refused": len(why),
             "silent": len(nodes) - len(contents),
             "megabytes": round(sent / 1e6, 3),
         }
@@ -101,6 +95,18 @@ class Server:
         """
         row = self.model.evaluate(number, self._about if number else {})
         LOG.info(f"fleet: {_line(row, self.model.settings.rounds, time.monotonic() - began)}")
+
+    def _messages(self, number: int, kind: str, nodes: List[int]) -> List[Message]:
+        """Return a message of round `number` for each node; the model's tensors go to those that train."""
+        model = self.model
+        about = {"class-names": model.class_names, "image-size": list(model.data.image_size)}
+        config = ConfigRecord(
+            {**about, "start": model.start, "seconds": model.round_s, "server-round": number}
+        )
+        tensors = model.to_send() if kind == MessageType.TRAIN else {}
+        arrays = ArrayRecord({str(index): Array(values) for index, values in tensors.items()})
+        content = RecordDict({"arrays": arrays, "config": config})
+        return [Message(content, message_type=kind, dst_node_id=node) for node in nodes]
 
     def _description(self, content: RecordDict) -> Description:
         figures = {name: float(content["metrics"][name]) for name in ("full-seconds", "pass-seconds")}
@@ -160,10 +166,6 @@ def _trained(content: RecordDict) -> Trained:
     tensors = {int(index): array.numpy() for index, array in content["arrays"].items()}
     metrics = content["metrics"]
     return Trained(tensors, int(metrics["num-examples"]), float(metrics["seconds"]))
-
-
-def _record(tensors: Mapping[int, object]) -> ArrayRecord:
-    return ArrayRecord({str(index): Array(values) for index, values in tensors.items()})
 
 
 def _line(row: Row, rounds: int, spent_s: float) -> str:

@@ -13,8 +13,7 @@ from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.registry import EXPORT
 from elastictrainer.runs.files import atomic_write, write_text
-from elastictrainer.steps.keras_compat.inference import for_inference, save_for_serving
-from elastictrainer.steps.keras_compat.layers import argmax
+from elastictrainer.steps.keras_compat.layers import argmax, for_inference, save_for_serving
 
 LABELS = "labels.txt"
 PREPROCESSING = "preprocessing.txt"

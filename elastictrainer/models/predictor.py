@@ -18,7 +18,7 @@ from elastictrainer.models import user_models
 from elastictrainer.models.export import LABELS
 from elastictrainer.runs.environment import silenced
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.steps.keras_compat.inference import compute_in_float32
+from elastictrainer.steps.keras_compat.layers import compute_in_float32
 
 _SUM_OFF = 1e-3  # of probabilities, 8-bit weights included
 _FORMATS = "a run folder, a .keras file, a .tflite file"

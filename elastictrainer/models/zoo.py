@@ -14,8 +14,7 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError, reason
 from elastictrainer.models import augmentation, user_models
 from elastictrainer.registry import HEAD_INIT, KERAS_NETWORKS, MODEL
-from elastictrainer.steps.keras_compat.inference import in_inference_mode
-from elastictrainer.steps.keras_compat.layers import take
+from elastictrainer.steps.keras_compat.layers import in_inference_mode, take
 from elastictrainer.steps.keras_compat.model_files import application_helpers
 
 _DEMO_HINT = "To see the whole program at work without any download: bash scripts/demo.sh"

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from elastictrainer.errors import RunError, UsageError, unknown
 from elastictrainer.runs import resident
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.graph_optimisation import optimised
 from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
@@ -188,8 +187,7 @@ class ImportanceEvaluator:
                 self._start_update()
                 float(step(x, y))
                 resident.release_memory()
-                with optimised(1):  # an optimised graph holds less
-                    return np.asarray(self._products_by_file(x, y))
+                return np.asarray(self._products_by_file(x, y))
 
             yield score
 
@@ -222,8 +220,8 @@ class ImportanceEvaluator:
     def _gradients_of_full_step(self, x: Any, y: Any) -> Optional[List[Any]]:
         """Return the gradients that the full step's graph computes; None where there is none yet."""
         full = self._undoing_step or self._steps.full_if_compiled()
-        graph = full.full_graph() if full is not None else None
-        return graph.gradients(x, y) if graph is not None else None
+        cutter = full.cutter() if full is not None else None
+        return cutter.gradients(x, y) if cutter is not None else None
 
     def _products_in_memory(self, x: Any, y: Any, weights: List[tf.Tensor]) -> tf.Tensor:
         return self._update_products(x, y, lambda k, variable: weights[k])

@@ -2,19 +2,18 @@
 
 import weakref
 from collections import OrderedDict
-from typing import Any, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.runs import resident
-from elastictrainer.steps.graph_optimisation import optimised
+from elastictrainer.steps.graphs import Gradient, Nested, SourceGraph, flat
 from elastictrainer.steps.keras_compat.own_steps import apply
-from elastictrainer.steps.keras_compat.variables import tf_variables
+from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
 from elastictrainer.steps.objective import Objective
 from elastictrainer.steps.ordering import last_writes, one_by_one
-from elastictrainer.steps.step_in_graph import FullStepGraph, StepInGraph, flat
-from elastictrainer.steps.traced_graph import TracedGraph
+from elastictrainer.steps.step_cutter import StepCutter, StepOps
 
 
 class CompiledStep:
@@ -33,11 +32,11 @@ class CompiledStep:
     def __init__(
         self,
         objective: Objective,
-        optimizer: Any,
+        optimizer: tf.keras.optimizers.Optimizer,
         variables: Sequence[tf.Variable],
         metrics: Sequence[tf.keras.metrics.Metric] = (),
         full: Optional["CompiledStep"] = None,
-        undone: Sequence[Any] = (),
+        undone: Sequence[Variable] = (),
     ):
         """
         Args:
@@ -56,18 +55,18 @@ class CompiledStep:
         self.metrics = list(metrics)
         self.graph: Optional[tf.Graph] = None
         self.loss: Optional[tf.Tensor] = None
-        self.gradients: List[Any] = []
-        self.handles: List[Any] = []
+        self.gradients: List[Gradient] = []
+        self.handles: List[Optional[tf.Tensor]] = []
         self.runs = 0
         # Weakly: the cache of steps decides how long a graph lives.
         self._full = weakref.ref(full) if full is not None else None
         self._undone = tf_variables(undone)
         self._counts = (0, 0)  # of the tensors of inputs and labels
-        self._full_graph: Optional[FullStepGraph] = None
+        self._cutter: Optional[StepCutter] = None
         self._function = tf.function(self._step)
 
-    def _step(self, x: Any, y: Any) -> tf.Tensor:
-        extracted = self._in_full_graph(x, y)
+    def _step(self, x: Nested, y: Nested) -> tf.Tensor:
+        extracted = self._cut_out(x, y)
         if extracted is not None:
             self.loss, self.gradients = extracted.build(x, y), []
             return self.loss
@@ -83,55 +82,52 @@ class CompiledStep:
         one_by_one(self.gradients, last_writes(self.variables))
         return self.loss
 
-    def __call__(self, x: Any, y: Any) -> tf.Tensor:
+    def __call__(self, x: Nested, y: Nested) -> tf.Tensor:
         """Train on minibatch (x, y); returns the scalar loss."""
         self.runs += 1
-        if self._full is None:
-            return self._function(x, y)
-        with optimised(1):
-            return self._function(x, y)
+        return self._function(x, y)
 
-    def trace(self, x: Any, y: Any) -> None:
+    def trace(self, x: Nested, y: Nested) -> None:
         """Build the graph for minibatches shaped like (x, y), without running it."""
         self.graph = self._function.get_concrete_function(x, y).graph
         self._counts = len(flat(x)), len(flat(y))
         internal = {id(outer): inner for outer, inner in self.graph.captures}
         self.handles = [internal.get(id(v.handle)) for v in tf_variables(self.variables)]
 
-    def in_graph(self, x: Any, y: Any) -> StepInGraph:
-        """Return this step on minibatches shaped like (x, y), in the full step's graph or its own."""
-        found = self._in_full_graph(x, y)
+    def in_graph(self, x: Nested, y: Nested) -> StepOps:
+        """Return this step's ops on minibatches shaped like (x, y), in the full step's graph or its own."""
+        found = self._cut_out(x, y)
         if found is None:
             self.trace(x, y)
             found = self.in_own_graph()
         return found
 
-    def full_graph(self) -> Optional[FullStepGraph]:
-        """Return the graph of this full step, which has the others in it; None before `trace`."""
+    def cutter(self) -> Optional[StepCutter]:
+        """Return what cuts the steps of selections out of this full step's graph; None before `trace`."""
         if self.loss is None or self.loss.graph is not self.graph:
             return None
-        if self._full_graph is None or self._full_graph.graph is not self.graph:
-            self._full_graph = FullStepGraph(
-                self.in_own_graph(), self.variables, self.gradients, self.optimizer
-            )
-        return self._full_graph
+        if self._cutter is None or self._cutter.graph is not self.graph:
+            self._cutter = StepCutter(self.in_own_graph(), self.variables, self.gradients, self.optimizer)
+        return self._cutter
 
     @tf.autograph.experimental.do_not_convert
-    def _in_full_graph(self, x: Any, y: Any) -> Optional[StepInGraph]:
+    def _cut_out(self, x: Nested, y: Nested) -> Optional[StepOps]:
         full = self._full() if self._full is not None else None
-        graph = full.full_graph() if full is not None else None
-        step = graph.step(self.variables) if graph is not None else None
+        cutter = full.cutter() if full is not None else None
+        step = cutter.step(self.variables) if cutter is not None else None
         return step if step is not None and step.takes(x, y) else None
 
-    def in_own_graph(self) -> StepInGraph:
-        """Return this step as all of the graph that `trace` has made."""
-        graph: Any = self.graph
+    def in_own_graph(self) -> StepOps:
+        """Return the ops of all of the graph that `trace` has made."""
+        graph = self.graph
+        if graph is None:
+            raise ValueError("trace the step first")
         inputs, labels = self._counts
         placeholders = [t for t in graph.inputs if t.dtype != tf.resource][: inputs + labels]
         # The graph's own output is an identity that waits for all that the step does.
         loss = graph.outputs[0].op.inputs[0]
-        return StepInGraph(
-            TracedGraph(graph), placeholders[:inputs], placeholders[inputs:], loss, graph.control_outputs
+        return StepOps(
+            SourceGraph(graph), placeholders[:inputs], placeholders[inputs:], loss, graph.control_outputs
         )
 
     def state(self) -> List[tf.Variable]:
@@ -146,7 +142,13 @@ class CompiledStep:
 class CompiledSteps:
     """The compiled steps of the latest selections. An old one is freed before memory grows."""
 
-    def __init__(self, objective: Objective, optimizer: Any, metrics: Sequence[Any] = (), size: int = 3):
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: tf.keras.optimizers.Optimizer,
+        metrics: Sequence[tf.keras.metrics.Metric] = (),
+        size: int = 3,
+    ):
         """
         Args:
             objective, optimizer, metrics: as for CompiledStep.

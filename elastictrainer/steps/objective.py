@@ -1,11 +1,19 @@
-"""The training objective: the model, its loss, and the term that a scheme adds."""
+"""The training objective: the model, its loss, and the term that a scheme adds; for a model that is compiled,
+its loss and metrics; and the losses of a classifier.
+"""
 
 import inspect
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat.variables import tf_variables
+from elastictrainer.errors import UsageError
+from elastictrainer.steps.graphs import Gradient, Nested
+from elastictrainer.steps.keras_compat.fitting import compiled_loss
+from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
+
+Targets = Tuple[Nested, Nested]  # labels, sample weights or None
+Minibatch = Tuple[Nested, Targets]  # inputs, and these
 
 
 class Objective:
@@ -30,7 +38,7 @@ class Objective:
         parameters = inspect.signature(type(model).__call__).parameters
         self._takes_training = isinstance(model, tf.keras.Model) or "training" in parameters
 
-    def __call__(self, x: Any, y: Any, training: bool) -> Tuple[tf.Tensor, tf.Tensor]:
+    def __call__(self, x: Nested, y: Nested, training: bool) -> Tuple[tf.Tensor, tf.Tensor]:
         """Return the model's outputs and the scalar loss of minibatch (x, y)."""
         outputs = self.model(x, training=training) if self._takes_training else self.model(x)
         total = self.loss(y, outputs)
@@ -41,7 +49,9 @@ class Objective:
                 total += self.penalty()
         return outputs, total
 
-    def gradients(self, x: Any, y: Any, variables: list) -> Tuple[tf.Tensor, tf.Tensor, list]:
+    def gradients(
+        self, x: Nested, y: Nested, variables: Sequence[Variable]
+    ) -> Tuple[Nested, tf.Tensor, List[Gradient]]:
         """Return outputs, loss, and the gradient for each of `variables`; None for one it does not use."""
         watched = tf_variables(variables)
         # Watching nothing else keeps everything out of the graph that the selection does not need.
@@ -51,6 +61,132 @@ class Objective:
         return outputs, total, tape.gradient(total, watched)
 
 
+class KerasObjective(Objective):
+    """The loss that `Model.compile` was given. Labels are (labels, sample weights or None)."""
+
+    def __call__(self, x: Nested, y: Targets, training: bool) -> Tuple[Nested, tf.Tensor]:
+        labels, weights = y
+        outputs = self.model(x, training=training)
+        total = compiled_loss(self.model, x, labels, outputs, weights, training)
+        if training and self.penalty is not None:
+            total += self.penalty()
+        return outputs, total
+
+
+class KerasMetrics:
+    """The metrics that `Model.compile` was given, as a training step updates them."""
+
+    def __init__(self, model: tf.keras.Model):
+        self._model = model
+
+    def update_state(self, y: Targets, outputs: Nested) -> None:
+        """Take in a minibatch."""
+        labels, weights = y
+        self._model.compute_metrics(None, labels, outputs, weights)
+
+    def results(self) -> Dict[str, Any]:
+        """Return the metrics by name, the loss among them."""
+        return self._model.get_metrics_result()
+
+
+def make_variables(model: tf.keras.Model, x: Nested, y: Targets) -> None:
+    """Make every variable of model and metrics, for minibatches like (x, y), before the first graph.
+
+    In a graph that never runs: without one Keras 3 would hold the outputs of all layers for a whole
+    minibatch, and a part of one is not what the user's network and loss are for.
+    """
+
+    def use(x: Nested, y: Targets) -> None:
+        outputs, _ = KerasObjective(model)(x, y, training=False)
+        KerasMetrics(model).update_state(y, outputs)
+
+    tf.function(use).get_concrete_function(x, y)
+    model.reset_metrics()
+
+
 def classification_loss(from_logits: bool = True) -> tf.keras.losses.Loss:
     """Make the cross-entropy of integer labels and logits, or probabilities."""
     return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
+
+
+@tf.keras.utils.register_keras_serializable("elastictrainer")
+class SmoothedCrossentropy(tf.keras.losses.Loss):
+    """Cross-entropy of integer labels and logits; each example counts as much as its class' weight.
+
+    The weighted losses are averaged over the examples, as by `class_weight` of `Model.fit`. Smoothed labels
+    are those of Keras' CategoricalCrossentropy: `label_smoothing` of each is spread over all classes.
+    """
+
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        class_weights: Optional[Sequence[float]] = None,
+        name: str = "smoothed_crossentropy",
+        **options: Any,
+    ) -> None:
+        """
+        Args:
+            label_smoothing: 0 to 1.
+            class_weights: (classes,); None: all count alike.
+            name, options: of any Keras loss.
+        """
+        super().__init__(name=name, **options)
+        self.label_smoothing = label_smoothing
+        self.class_weights = None if class_weights is None else [float(w) for w in class_weights]
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Return (batch,) losses, of labels (batch,) or (batch, 1) and logits (batch, classes)."""
+        labels = tf.reshape(tf.cast(y_true, tf.int64), (-1,))
+        logits = tf.cast(y_pred, tf.float32)
+        losses = tf.keras.losses.categorical_crossentropy(
+            tf.one_hot(labels, logits.shape[-1]),
+            logits,
+            from_logits=True,
+            label_smoothing=self.label_smoothing,
+        )
+        if self.class_weights is not None:
+            losses *= tf.gather(tf.constant(self.class_weights, losses.dtype), labels)
+        return losses
+
+    def get_config(self) -> Dict[str, Any]:
+        """Return the arguments."""
+        return {
+            **super().get_config(),
+            "label_smoothing": self.label_smoothing,
+            "class_weights": self.class_weights,
+        }
+
+
+def training_loss(
+    label_smoothing: float = 0.0, class_weights: Optional[Sequence[float]] = None
+) -> tf.keras.losses.Loss:
+    """Make the loss to train by; plain cross-entropy, which evaluation always uses, unless something is
+    asked.
+    """
+    if not label_smoothing and class_weights is None:
+        return classification_loss()
+    return SmoothedCrossentropy(label_smoothing, class_weights)
+
+
+def crossentropy_terms(loss: Any) -> Tuple[float, Optional[Sequence[float]]]:
+    """Return the label smoothing and the (classes,) class weights of a cross-entropy from logits.
+
+    Raises:
+        UsageError: `loss`, as given to `Model.compile`, is another loss, or takes probabilities.
+    """
+    losses = tf.keras.losses
+    if isinstance(loss, SmoothedCrossentropy):
+        return loss.label_smoothing, loss.class_weights
+    if not isinstance(loss, (losses.SparseCategoricalCrossentropy, losses.CategoricalCrossentropy)):
+        name = loss if isinstance(loss, str) else type(loss).__name__
+        raise UsageError(
+            f"the head cannot be solved: the loss {name} is no cross-entropy from logits, such as "
+            "SparseCategoricalCrossentropy(from_logits=True)."
+        )
+    config = loss.get_config()
+    if not config.get("from_logits"):
+        raise UsageError(
+            f"the head cannot be solved: {type(loss).__name__} takes probabilities. Give it "
+            "from_logits=True, and the last layer no activation."
+        )
+    return float(config.get("label_smoothing") or 0.0), None

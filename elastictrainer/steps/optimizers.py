@@ -16,9 +16,12 @@ from elastictrainer.steps.keras_compat.optimizer import (
     untracked_variables,
 )
 from elastictrainer.steps.keras_compat.own_steps import count_own_steps
+from elastictrainer.steps.keras_compat.variables import Variable
 
 
-def make(name: str, learning_rate: float = 1e-4, weight_decay: float = 5e-4, momentum: float = 0.9) -> Any:
+def make(
+    name: str, learning_rate: float = 1e-4, weight_decay: float = 5e-4, momentum: float = 0.9
+) -> tf.keras.optimizers.Optimizer:
     """Make an optimizer; with its defaults the paper's (SGD with momentum and weight decay, or Adam).
 
     Args:
@@ -43,7 +46,7 @@ def make(name: str, learning_rate: float = 1e-4, weight_decay: float = 5e-4, mom
     return keras_sgdw(learning_rate, weight_decay, momentum)
 
 
-def addons_sgdw(learning_rate: float, weight_decay: float, momentum: float) -> Any:
+def addons_sgdw(learning_rate: float, weight_decay: float, momentum: float) -> tf.keras.optimizers.Optimizer:
     """Make SGDW of TensorFlow Addons, whose own decay is the learning rate times `weight_decay`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Addons says at import that it is end-of-life; pyproject.toml knows
@@ -55,24 +58,24 @@ def addons_sgdw(learning_rate: float, weight_decay: float, momentum: float) -> A
     return optimizer
 
 
-def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> Any:
+def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> tf.keras.optimizers.Optimizer:
     """Make Keras' own SGD with decoupled weight decay: the same update."""
     return tf.keras.optimizers.SGD(learning_rate, momentum=momentum, weight_decay=weight_decay)
 
 
-def variables_of(optimizer: Any) -> list:
+def variables_of(optimizer: tf.keras.optimizers.Optimizer) -> List[Variable]:
     """Return the optimizer's slots and counters."""
     variables = optimizer.variables
     known = list(variables() if callable(variables) else variables)
     return known + untracked_variables(optimizer)
 
 
-def follows_schedule(optimizer: Any) -> bool:
+def follows_schedule(optimizer: tf.keras.optimizers.Optimizer) -> bool:
     """Return whether the learning rate is a function of the step, which nobody can set."""
     return isinstance(learning_rate(optimizer), tf.keras.optimizers.schedules.LearningRateSchedule)
 
 
-def learning_rate_of(optimizer: Any) -> float:
+def learning_rate_of(optimizer: tf.keras.optimizers.Optimizer) -> float:
     """Return the rate of the next update."""
     rate = learning_rate(optimizer)
     if callable(rate) and not isinstance(rate, tf.Variable):
@@ -80,12 +83,12 @@ def learning_rate_of(optimizer: Any) -> float:
     return float(rate)
 
 
-def set_rate(optimizer: Any, rate: float) -> None:
+def set_rate(optimizer: tf.keras.optimizers.Optimizer, rate: float) -> None:
     """Train at the learning rate `rate` from the next update on; the weight decay of `make` follows it."""
     set_learning_rate(optimizer, rate, getattr(optimizer, "decay_per_rate", 0.0))
 
 
-def prepare_freezing(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
+def prepare_freezing(optimizer: tf.keras.optimizers.Optimizer, variables: Sequence[Variable]) -> None:
     """Build for `variables`, of which some will be frozen in some steps.
 
     Before a step is traced. Averages, such as Adam's, are then corrected by the steps of each tensor, not by
@@ -97,7 +100,7 @@ def prepare_freezing(optimizer: Any, variables: Sequence[tf.Variable]) -> None:
         reset_slots(optimizer, variables)
 
 
-def slot_bytes(optimizer: Any, variables: Sequence[Any]) -> List[float]:
+def slot_bytes(optimizer: tf.keras.optimizers.Optimizer, variables: Sequence[Variable]) -> List[float]:
     """Return (N,) the bytes of the slots of each of `variables`, which a tensor has as soon as it trains."""
     sizes = {id(variable): 0.0 for variable in variables}
     for _, variable, slot in slots(optimizer, variables):

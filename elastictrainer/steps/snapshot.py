@@ -10,11 +10,13 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from elastictrainer.steps.keras_compat.variables import tf_variables
+from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
 
 
 @contextlib.contextmanager
-def preserve_variables(variables: Iterable[Any]) -> Iterator[Callable[[Iterable[Any]], List[tf.Tensor]]]:
+def preserve_variables(
+    variables: Iterable[Variable],
+) -> Iterator[Callable[[Iterable[Variable]], List[tf.Tensor]]]:
     """Restore each variable, bit for bit, when the block ends or raises.
 
     Yields:
@@ -24,7 +26,7 @@ def preserve_variables(variables: Iterable[Any]) -> Iterator[Callable[[Iterable[
     # TensorFlow copies a buffer on write while a tensor holds it.
     before = {key: v.read_value() for key, v in unique.items()}
 
-    def restore(chosen: Iterable[Any]) -> List[tf.Tensor]:
+    def restore(chosen: Iterable[Variable]) -> List[tf.Tensor]:
         chosen = tf_variables(chosen)
         for variable in chosen:
             variable.assign(before[id(variable)])
@@ -39,7 +41,7 @@ def preserve_variables(variables: Iterable[Any]) -> Iterator[Callable[[Iterable[
 class StoredValues:
     """The values that variables have now, in an unnamed file, which disappears with the process."""
 
-    def __init__(self, variables: Iterable[Any], folder: Optional[Path] = None):
+    def __init__(self, variables: Iterable[Variable], folder: Optional[Path] = None):
         """
         Args:
             variables: their values are stored one by one.
@@ -71,7 +73,7 @@ class StoredValues:
         self._file.close()
 
 
-def digest(variables: Iterable[Any]) -> int:
+def digest(variables: Iterable[Variable]) -> int:
     """Return the checksum (32 bit) of the variables' values: another one where a bit of them has changed."""
     checksum = 0
     for variable in variables:

@@ -1,6 +1,6 @@
 """The kinds of trainable tensors of a Keras model: head, bias, normalisation, convolution kernel."""
 
-from typing import Any, Iterator
+from typing import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +21,7 @@ _NORMALISATIONS = tuple(
 )
 
 
-def _leaves(layer: Any) -> Iterator[Any]:
+def _leaves(layer: tf.keras.layers.Layer) -> Iterator[tf.keras.layers.Layer]:
     """Yield the layers inside `layer` that hold weights, nested models opened, in their order."""
     inner = layers_inside(layer)
     if not inner:
@@ -46,7 +46,7 @@ def head_mask(model: tf.keras.Model) -> np.ndarray:
     return _mask(model, _last_trainable(model))
 
 
-def _last_trainable(layer: Any) -> list:
+def _last_trainable(layer: tf.keras.layers.Layer) -> list:
     """Return the trainable tensors of the last layer inside that has any."""
     found = (leaf.trainable_weights for leaf in reversed(list(_leaves(layer))))
     return next(filter(None, found), [])

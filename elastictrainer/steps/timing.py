@@ -1,14 +1,22 @@
-"""The time of a step by the clock: after a warm-up, or within a run without a trace in its state."""
+"""The kinds of work that is timed; the time of a step by the clock: after a warm-up, or within a run without
+a trace in its state.
+"""
 
 import itertools
 import time
-from typing import Any, Callable, Iterable, List, Tuple
+from typing import Any, Callable, Iterable, List
 
 import numpy as np
 
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.objective import Minibatch
 from elastictrainer.steps.snapshot import preserve_variables
+
+FULL = "full"  # a step that trains every tensor,
+PLAIN = "plain"  # a step of a selection, from images to update,
+CACHE_WRITE = "cache_write"  # not a step: a pass over the images that writes the cache,
+CACHE_READ = "cache_read"  # and a cached step, which begins by reading it
 
 SETTLED = 100  # runs after which a compiled step is as fast as it becomes; `warm_up` says why
 _LEAST_RUNS = 3  # of a warm-up, however long a step takes: the first builds the graph and fills caches
@@ -24,13 +32,13 @@ def elapsed_ms(run: Callable[[], Any]) -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def step_ms(step: Any, batch: Tuple[Any, Any], count: int) -> np.ndarray:
+def step_ms(step: Any, batch: Minibatch, count: int) -> np.ndarray:
     """Measure (count,) wall-clock ms of consecutive steps on `batch`."""
     return np.array([elapsed_ms(lambda: float(step(*batch))) for _ in range(count)])
 
 
 def warm_up(
-    step: Any, batch: Tuple[Any, Any], runs: int = SETTLED, clock: Callable[[], float] = time.perf_counter
+    step: Any, batch: Minibatch, runs: int = SETTLED, clock: Callable[[], float] = time.perf_counter
 ) -> int:
     """Run `step` until it has run `runs` times: for five seconds at most, but three times at least.
 
@@ -48,7 +56,7 @@ def warm_up(
     return made
 
 
-def time_steps(step: CompiledStep, minibatches: Iterable[Any]) -> List[float]:
+def time_steps(step: CompiledStep, minibatches: Iterable[Minibatch]) -> List[float]:
     """Measure the milliseconds of six runs of `step` on `minibatches`, which repeat if they are few.
 
     The two runs before find cold caches and are not timed. Fetching a minibatch is included. Every variable

@@ -7,15 +7,15 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.cache.activation_cache import ActivationCache
-from elastictrainer.cache.cache_storage import CacheError
 from elastictrainer.cache.forward_pass import ForwardPass
 from elastictrainer.cache.settings import CacheSettings
+from elastictrainer.cache.storage import CacheError
 from elastictrainer.errors import RunError
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled_step import CompiledSteps
-from elastictrainer.steps.keras_objective import Minibatch
-from elastictrainer.steps.kinds import CACHE_WRITE
+from elastictrainer.steps.objective import Minibatch
 from elastictrainer.steps.snapshot import preserve_variables
+from elastictrainer.steps.timing import CACHE_WRITE
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.head import HeadPass
 from elastictrainer.training.state import RunState

@@ -19,8 +19,7 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.optimizer import rate_variables
-from elastictrainer.steps.keras_compat.variables import name_of, random_states, tf_variables
-from elastictrainer.steps.zeros import share_zeros
+from elastictrainer.steps.keras_compat.variables import name_of, random_states, share_zeros, tf_variables
 from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.stopwatch import CHECKPOINT
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from elastictrainer.errors import DataError, UsageError, reason
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat.fitting import without_optionals
-from elastictrainer.steps.keras_objective import Minibatch
+from elastictrainer.steps.objective import Minibatch
 from elastictrainer.training.clock import Clock
 from elastictrainer.training.fit_data import RunData
 from elastictrainer.training.progress import Progress

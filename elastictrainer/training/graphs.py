@@ -18,7 +18,7 @@ from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_compat.fitting import compilation, count_step
-from elastictrainer.steps.keras_objective import KerasMetrics, KerasObjective
+from elastictrainer.steps.objective import KerasMetrics, KerasObjective
 from elastictrainer.training.memory import MemoryLimit
 
 

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from elastictrainer.errors import UsageError
 from elastictrainer.models.solved_head import SolvableHead, solve, solving_s
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.keras_objective import Minibatch
-from elastictrainer.steps.kinds import CACHE_WRITE
-from elastictrainer.steps.losses import crossentropy_terms
+from elastictrainer.steps.objective import Minibatch, crossentropy_terms
+from elastictrainer.steps.timing import CACHE_WRITE
 from elastictrainer.training.clock import Clock
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.stopwatch import HEAD

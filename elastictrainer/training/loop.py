@@ -7,16 +7,15 @@ from typing import Any, Callable, Dict, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.cache.cache_storage import CacheError
+from elastictrainer.cache.storage import CacheError
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat.fitting import compilation, initial_epoch
-from elastictrainer.steps.keras_objective import KerasObjective
-from elastictrainer.steps.kinds import CACHE_READ
+from elastictrainer.steps.objective import KerasObjective
 from elastictrainer.steps.tensor_kinds import head_mask
-from elastictrainer.steps.timing import time_steps
+from elastictrainer.steps.timing import CACHE_READ, time_steps
 from elastictrainer.training import stopwatch
 from elastictrainer.training.cached_steps import CachedSteps
 from elastictrainer.training.feed import Feed

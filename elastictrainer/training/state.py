@@ -10,8 +10,8 @@ import tensorflow as tf
 from elastictrainer.errors import RunError
 from elastictrainer.selection.run_selector import Selector
 from elastictrainer.steps.keras_compat.variables import tf_variables
-from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE
 from elastictrainer.steps.rates import RateSchedule
+from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE
 from elastictrainer.training import stopwatch
 from elastictrainer.training.clock import Clock
 from elastictrainer.training.planner import Now

@@ -20,7 +20,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers, requirements
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_compat.fitting import validation_split_off
-from elastictrainer.steps.keras_objective import Minibatch, make_variables
+from elastictrainer.steps.objective import Minibatch, make_variables
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.cached_steps import CachedSteps

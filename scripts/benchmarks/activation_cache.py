@@ -15,7 +15,7 @@ import numpy as np
 import bench
 from elastictrainer.profiler.calibration import random_masks
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.steps.kinds import CACHE_READ, CACHE_WRITE, PLAIN
+from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE, PLAIN
 
 PASSES, SECONDS, SELECTIONS = 3, 3.0, 12
 MODELS = ("mobilenetv2", "resnet50", "gru", "vgg16", "demo")
@@ -79,12 +79,12 @@ def selections_of(folders: List[str], tensors: int) -> List[np.ndarray]:
 
 def measured(ready: Dict[str, Any], mask: np.ndarray) -> Dict[str, Any]:
     """Ratios of the steps of a selection to a full step, by kind, and the profile's."""
-    from elastictrainer.cache.cache_storage import NotCacheable
-    from elastictrainer.cache.step_variants import StepVariants
+    from elastictrainer.cache.costs import TimedVariants
+    from elastictrainer.cache.storage import NotCacheable
 
     compiled, profile = ready["steps"], ready["profile"]
     try:
-        steps = StepVariants(profile, mask, compiled.objective, compiled.optimizer, ready["batch"])
+        steps = TimedVariants(profile, mask, compiled.objective, compiled.optimizer, ready["batch"])
     except NotCacheable as error:
         return {"selected": int(mask.sum()), "unusable": str(error)}
     passes = [steps.ratios(SECONDS) for _ in range(PASSES)]

@@ -1,10 +1,20 @@
+"""Which ops of a step are frozen, what can be stored, and the cut of least cost."""
+
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from elastictrainer.cache.cut import least_cost_cut
-from elastictrainer.cache.frozen_ops import FrozenOps
+from elastictrainer.cache.cut import (
+    FrozenOps,
+    frozen_ops,
+    is_storable,
+    least_cost_cut,
+    minibatch_mb,
+    row_bytes,
+    stored_dtype,
+)
 
 
 class Op:
@@ -133,3 +143,78 @@ def test_shapes_and_masks_are_not_stored():
     operations = chain("Conv", "Shape", "Moving")
     cut = least_cost_cut(frozen(operations, {3}, unstored={2}), {3}, lambda op: 1.0, lambda t: 1.0)
     assert names(cut) == ["o0:0"]
+
+
+@pytest.fixture
+def ops(tf):
+    """Those of a step with a frozen weight before a dropout and behind it, and a weight that trains."""
+    frozen, trained = tf.Variable(2.0), tf.Variable(3.0)
+
+    @tf.function(autograph=False)
+    def step(x, y):
+        features = tf.multiply(x, frozen.read_value(), name="features")
+        drawn = tf.random.uniform(tf.shape(features, name="shape"), name="draw")
+        mask = tf.floor(drawn + 0.5, name="mask")
+        relu = tf.nn.relu(tf.multiply(features, mask, name="dropped"), name="relu")
+        later = tf.multiply(relu, frozen.read_value(), name="later")
+        loss = tf.reduce_sum(tf.multiply(later, trained.read_value(), name="output") - y, name="loss")
+        trained.assign_sub(loss)
+        return loss
+
+    graph = step.get_concrete_function(tf.TensorSpec((None,)), tf.TensorSpec((None,))).graph
+    x, y = [tensor for tensor in graph.inputs if tensor.dtype != tf.resource]
+    return frozen_ops(graph.get_operations(), graph.as_graph_def().library, [x], [y], [])
+
+
+def op_names(ops, positions):
+    return {ops.operations[k].name.split("/")[0] for k in positions}
+
+
+def test_an_op_is_frozen_where_it_depends_on_inputs_and_on_nothing_that_changes(ops):
+    frozen, moving = op_names(ops, ops.frozen), op_names(ops, ops.moving)
+    assert {"x", "features", "shape", "draw", "mask", "dropped", "relu", "later"} <= frozen
+    assert {"y", "output", "loss"} <= moving and not frozen & moving
+
+
+def test_what_dropout_mixes_is_not_stored_up_to_the_next_weight(ops):
+    unstored = op_names(ops, ops.unstored)
+    assert {"dropped", "relu"} <= unstored and not {"x", "features", "later"} & unstored
+
+
+def test_masks_and_shapes_are_not_stored(ops):
+    assert {"shape", "draw", "mask"} <= op_names(ops, ops.unstored)
+    assert op_names(ops, ops.random) == {"draw"}
+
+
+def tensor(tf, shape, dtype="float32"):
+    return SimpleNamespace(shape=tf.TensorShape(shape), dtype=tf.as_dtype(dtype))
+
+
+def test_what_has_a_row_for_each_example_is_storable(tf):
+    for shape in ((4, 3), (None, 3), (4,)):
+        assert is_storable(tensor(tf, shape), 4)
+    for shape in ((), (5, 3), (4, None), None):
+        assert not is_storable(tensor(tf, shape), 4)
+    assert is_storable(tensor(tf, (4, 3), "bool"), 4) and not is_storable(tensor(tf, (4, 3), "string"), 4)
+
+
+@pytest.mark.parametrize(
+    "dtype, floats, stored",
+    [
+        ("float32", "float16", "float16"),
+        ("float64", "float16", "float16"),
+        ("float64", "float32", "float64"),
+        ("float16", "float32", "float16"),
+        ("bfloat16", "float32", "float32"),
+        ("int64", "float16", "int64"),
+    ],
+)
+def test_wide_numbers_are_stored_as_asked(tf, dtype, floats, stored):
+    assert stored_dtype(tf.as_dtype(dtype), floats) == stored
+
+
+def test_sizes_of_rows_and_minibatches(tf):
+    features = tensor(tf, (4, 8, 2))
+    assert (row_bytes(features, "float16"), row_bytes(features, "float32")) == (32, 64)
+    assert minibatch_mb(features, 4) == pytest.approx(4 * 64e-6)
+    assert minibatch_mb(features, 5) == np.inf

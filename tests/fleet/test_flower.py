@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fleet_builders import fleet_settings
+from log_lines import listen
 
 WITHOUT = """
 import sys
@@ -29,6 +30,12 @@ def test_without_flower_there_is_one_line_with_the_command():
 @pytest.fixture(scope="module")
 def flwr():
     return pytest.importorskip("flwr", reason='Flower is not installed: pip install ".[flower]"')
+
+
+@pytest.fixture
+def said():
+    """The lines of the log."""
+    return listen()
 
 
 class Nodes:
@@ -110,7 +117,7 @@ def test_a_fleet_trains_within_the_time_of_its_rounds(fleet, tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.nan, 1e30])
-def test_a_poisoned_update_is_refused_with_the_name_of_its_client(fleet, caplog, value):
+def test_a_poisoned_update_is_refused_with_the_name_of_its_client(fleet, said, value):
     from flwr.app import Array
 
     def poison(content):
@@ -119,7 +126,7 @@ def test_a_poisoned_update_is_refused_with_the_name_of_its_client(fleet, caplog,
 
     rows = fleet(spoil={101: poison})
     assert [row["refused"] for row in rows] == ["", "1", "1"]
-    assert "client 1: refused: tensor" in caplog.text and "client 0" not in caplog.text
+    assert "client 1: refused: tensor" in "\n".join(said) and "client 0" not in "\n".join(said)
     assert np.isfinite(float(rows[-1]["loss"]))
 
 
@@ -149,17 +156,17 @@ def immense(content):
     ],
     ids=["no metrics", "nan seconds", "inf examples", "10^9 examples", "no arrays", "nonsense", "immense"],
 )
-def test_an_answer_that_cannot_be_read_is_refused_too(fleet, caplog, spoil):
+def test_an_answer_that_cannot_be_read_is_refused_too(fleet, said, spoil):
     rows = fleet(spoil={102: spoil})
-    assert rows[-1]["refused"] == "1" and "client 2: refused: " in caplog.text
+    assert rows[-1]["refused"] == "1" and "client 2: refused: " in "\n".join(said)
     assert np.isfinite(float(rows[-1]["seconds"]))
 
 
-def test_a_client_that_does_not_answer_is_left_out(fleet, caplog):
+def test_a_client_that_does_not_answer_is_left_out(fleet, said):
     rows = fleet(dead={101}, failing={102})
     assert rows[-1]["trained"] == "1" and rows[-1]["silent"] == "2" and rows[-1]["refused"] == "0"
-    assert "node 101: no answer" in caplog.text
-    assert "client 2: ValueError: no images" in caplog.text
+    assert "node 101: no answer" in "\n".join(said)
+    assert "client 2: ValueError: no images" in "\n".join(said)
 
 
 def many_images(content):
@@ -172,14 +179,14 @@ def many_images(content):
         arrays[name] = Array(arrays[name].numpy() * np.float32(1e9 / counts.sum()))
 
 
-def test_a_client_with_made_up_images_is_out_from_its_first_word(fleet, caplog):
+def test_a_client_with_made_up_images_is_out_from_its_first_word(fleet, said):
     rows = fleet(spoil_query={101: many_images})
-    assert "client 1: refused: " in caplog.text
+    assert "client 1: refused: " in "\n".join(said)
     assert [row["trained"] for row in rows] == ["", "2", "2"]
     assert (101, "train") not in fleet.nodes.asked, "what it trains is of no use"
 
 
-def test_a_late_client_describes_its_images_before_it_trains(fleet, caplog):
+def test_a_late_client_describes_its_images_before_it_trains(fleet, said):
     def greedy(content):
         content["metrics"]["num-examples"] = 10**9
 
@@ -187,13 +194,13 @@ def test_a_late_client_describes_its_images_before_it_trains(fleet, caplog):
     of_late = [kind for node, kind in fleet.nodes.asked if node == 102]
     assert of_late == ["query", "train"], "it came after the first round"
     assert [row["trained"] for row in rows] == ["", "2", "2", "2"] and rows[-1]["refused"] == "1"
-    assert "client 2: refused: it says that it trained on 1000000000 examples" in caplog.text
+    assert "client 2: refused: it says that it trained on 1000000000 examples" in "\n".join(said)
 
 
-def test_a_late_client_with_made_up_images_never_trains(fleet, caplog):
+def test_a_late_client_with_made_up_images_never_trains(fleet, said):
     fleet(late={102}, clients=2, rounds=3, spoil_query={102: many_images})
     assert [kind for node, kind in fleet.nodes.asked if node == 102] == ["query"]
-    assert "client 2: refused: " in caplog.text
+    assert "client 2: refused: " in "\n".join(said)
 
 
 def test_a_second_answer_of_a_client_does_not_count(fleet):
@@ -202,7 +209,7 @@ def test_a_second_answer_of_a_client_does_not_count(fleet):
         assert [row[name] for row in once] == [row[name] for row in twice]
 
 
-def test_clients_cannot_take_the_name_of_others_nor_write_lines_of_their_own(fleet, caplog):
+def test_clients_cannot_take_the_name_of_others_nor_write_lines_of_their_own(fleet, said):
     def named(name):
         return lambda content: content["about"].update({"name": name})
 
@@ -213,16 +220,14 @@ def test_clients_cannot_take_the_name_of_others_nor_write_lines_of_their_own(fle
         spoil_query={101: named("client 0"), 102: named("x\nfleet: client 0: refused: lies" + "y" * 900)},
         spoil={101: poison, 102: poison},
     )
-    assert "client 0 (node 101): refused" in caplog.text
-    lines = [record.getMessage() for record in caplog.records]
-    assert not any(line.startswith("fleet: client 0: refused") for line in lines)
-    assert all("\n" not in line and len(line) < 300 for line in lines if line.startswith("fleet: "))
+    assert "client 0 (node 101): refused" in "\n".join(said)
+    assert not any(line.startswith("fleet: client 0: refused") for line in said)
+    assert all("\n" not in line and len(line) < 300 for line in said)
 
 
-def test_each_round_says_what_it_got_and_how_long_the_rest_takes(fleet, caplog):
-    caplog.set_level("INFO", "elastictrainer")
+def test_each_round_says_what_it_got_and_how_long_the_rest_takes(fleet, said):
     fleet()
-    lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("fleet: round ")]
+    lines = [line for line in said if line.startswith("fleet: round ")]
     assert [line.split(":")[1] for line in lines] == [" round 1 of 2", " round 2 of 2"]
     assert all("accuracy " in line and "3 trained" in line for line in lines)
     assert lines[0].endswith(" left") and "; all took " in lines[1]

@@ -54,7 +54,7 @@ def cut_by_size(step, spec):
 
 def cut_of(traced, batch):
     """The cut of a traced step for minibatches of `batch` examples."""
-    from elastictrainer.cache.storable import is_storable, row_bytes
+    from elastictrainer.cache.cut import is_storable, row_bytes
 
     def size(tensor):
         return 1e-3 * row_bytes(tensor, "float32") if is_storable(tensor, batch) else np.inf

@@ -9,7 +9,7 @@ import pytest
 from builders import small_network
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat import fitting, inference, layers, model_files, variables
+from elastictrainer.steps.keras_compat import fitting, layers, model_files, variables
 
 
 def test_a_name_has_the_layers_and_no_number_of_an_output(tf):
@@ -45,7 +45,7 @@ def test_in_inference_mode_statistics_stay_and_weights_train(tf):
         [tf.keras.Input((4,)), tf.keras.layers.Dense(3), tf.keras.layers.BatchNormalization()]
     )
     inputs = tf.keras.Input((4,))
-    model = tf.keras.Model(inputs, inference.in_inference_mode(network, inputs))
+    model = tf.keras.Model(inputs, layers.in_inference_mode(network, inputs))
     x = tf.random.normal((16, 4))
     before = [v.numpy().copy() for v in model.non_trainable_weights]
     with tf.GradientTape() as tape:
@@ -56,8 +56,8 @@ def test_in_inference_mode_statistics_stay_and_weights_train(tf):
         np.testing.assert_array_equal(variable.numpy(), value)
     gradients = tape.gradient(total, variables.tf_variables(model.trainable_weights))
     assert len(gradients) == 4 and all(g is not None for g in gradients)
-    plain = inference.for_inference(model, ())
-    assert not any(isinstance(layer, inference.InferenceMode) for layer in plain.layers)
+    plain = layers.for_inference(model, ())
+    assert not any(isinstance(layer, layers.InferenceMode) for layer in plain.layers)
     np.testing.assert_allclose(plain(x), model(x), rtol=1e-6)
 
 
@@ -143,7 +143,7 @@ def test_a_missing_part_of_a_minibatch_is_none(tf):
 
 def test_a_model_saved_for_serving_answers_as_before(tf, tmp_path):
     model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(2)])
-    inference.save_for_serving(model, str(tmp_path / "served"))
+    layers.save_for_serving(model, str(tmp_path / "served"))
     x = tf.random.normal((3, 4))
     (answer,) = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"](x).values()
     np.testing.assert_allclose(answer, model(x), rtol=1e-6)

@@ -5,7 +5,7 @@ import pytest
 from builders import small_network
 from elastictrainer import UsageError
 from elastictrainer.steps.keras_compat.version import KERAS_3
-from elastictrainer.steps.keras_objective import KerasObjective
+from elastictrainer.steps.objective import KerasObjective
 from elastictrainer.steps.requirements import require_supported, require_trainable
 
 

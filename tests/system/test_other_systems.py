@@ -65,7 +65,7 @@ for module in [*modules, "elastictrainer.runs.environment", "elastictrainer.runs
 assert "tensorflow" not in sys.modules
 
 from elastictrainer import UsageError
-from elastictrainer.cache.cache_storage import CacheStorage, Column
+from elastictrainer.cache.storage import CacheStorage, Column
 from elastictrainer.runs import environment, resident
 from elastictrainer.runs.run_folder import RunFolder
 

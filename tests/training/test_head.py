@@ -9,7 +9,7 @@ from builders import ArrayData, bright_images, invented_profile, train_classifie
 from cache_builders import with_reuse
 from elastictrainer import Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
-from elastictrainer.steps.losses import SmoothedCrossentropy
+from elastictrainer.steps.objective import SmoothedCrossentropy
 from elastictrainer.training.callbacks import TrainerCallback
 from log_lines import listen
 from networks import residual

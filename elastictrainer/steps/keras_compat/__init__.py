@@ -5,4 +5,4 @@ No module outside asks which Keras it is, or uses a name of Keras' that begins w
 """
 
 # Files of models name this layer, and Keras finds it once its class is made.
-from elastictrainer.steps.keras_compat.inference import InferenceMode as InferenceMode
+from elastictrainer.steps.keras_compat.layers import InferenceMode as InferenceMode

@@ -1,18 +1,19 @@
-"""The layers of a model, and what is done with symbolic inputs."""
+"""The layers of a model: those inside it, calls on symbolic inputs, and networks in inference mode."""
 
-from typing import Any, Iterator, List
+import importlib
+from typing import Any, Iterator, List, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
 
-def layers_inside(layer: Any, recursive: bool = False) -> List[Any]:
+def layers_inside(layer: tf.keras.layers.Layer, recursive: bool = False) -> List[tf.keras.layers.Layer]:
     """Return the layers that `layer` holds, in their order; with `recursive` those that these hold too."""
     return list(layer._flatten_layers(include_self=False, recursive=recursive))
 
 
-def layers_before(tensor: Any) -> Iterator[Any]:
+def layers_before(tensor: tf.Tensor) -> Iterator[tf.keras.layers.Layer]:
     """Return the layers that make an output of a functional model, the last first; none of another model."""
     history = getattr(tensor, "_keras_history", None)
     if history is None:
@@ -34,3 +35,77 @@ def take(inputs: Any, indices: Any, axis: int) -> Any:
 def argmax(inputs: Any) -> Any:
     """Return the largest index over the last axis of symbolic inputs, as `tf.argmax` does."""
     return tf.keras.ops.argmax(inputs, axis=-1) if KERAS_3 else tf.argmax(inputs, axis=-1)
+
+
+@tf.keras.utils.register_keras_serializable("elastictrainer")
+class InferenceMode(tf.keras.layers.Wrapper):
+    """A network that always runs in inference mode: frozen statistics, no dropout. It can be trained."""
+
+    def call(self, inputs: Any) -> Any:
+        return self.layer(inputs, training=False)
+
+
+def in_inference_mode(network: tf.keras.Model, inputs: Any) -> Any:
+    """Call `network` on symbolic `inputs`, always with training=False.
+
+    Keras 2 keeps the argument of a symbolic call; Keras 3 replaces it by that of the outermost call.
+    """
+    return InferenceMode(network)(inputs) if KERAS_3 else network(inputs, training=False)
+
+
+def for_inference(model: tf.keras.Model, skipped: Tuple[type, ...]) -> tf.keras.Model:
+    """Rebuild the network with the same weights, in Keras' own layers, without those of the types `skipped`.
+
+    Random layers would augment wherever nobody says otherwise. Networks inside are done likewise.
+    """
+    if not any(
+        isinstance(layer, (InferenceMode, *skipped)) for layer in layers_inside(model, recursive=True)
+    ):
+        return model
+
+    def cleaned(layer: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
+        return for_inference(layer, skipped) if _is_functional(layer) else layer
+
+    def replacement(layer: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
+        return tf.keras.layers.Identity() if isinstance(layer, skipped) else cleaned(layer)
+
+    def call(layer: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(layer, skipped):
+            return arguments[0]
+        if isinstance(layer, InferenceMode):
+            return cleaned(layer.layer)(*arguments)
+        return layer(*arguments, **options)
+
+    if not KERAS_3:
+        return tf.keras.models.clone_model(model, clone_function=replacement)
+    if isinstance(model, tf.keras.Sequential):
+        model = tf.keras.Model(model.inputs, model.outputs, name=model.name)
+    return tf.keras.models.clone_model(model, clone_function=cleaned, call_function=call)
+
+
+def _is_functional(layer: tf.keras.layers.Layer) -> bool:
+    """Return whether the layer is a network of which Keras knows the graph of its layers."""
+    home = f"keras.src.{'models' if KERAS_3 else 'engine'}.functional"
+    functional = importlib.import_module(home).Functional
+    return isinstance(layer, (functional, tf.keras.Sequential)) and layer.built
+
+
+def compute_in_float32(model: tf.keras.Model) -> None:
+    """Let layers that compute in bfloat16 compute in float32, which their weights are."""
+    for layer in [model, *layers_inside(model, recursive=True)]:
+        if layer.compute_dtype != "bfloat16":
+            continue
+        if KERAS_3:
+            layer.dtype_policy = "float32"
+        else:
+            layer._set_dtype_policy("float32")
+
+
+def save_for_serving(model: tf.keras.Model, folder: str) -> None:
+    """Write a SavedModel of the network in inference mode."""
+    if KERAS_3:  # its random layers augment wherever nobody says otherwise
+        (pixels,) = model.inputs
+        inputs = tf.keras.Input(pixels.shape[1:], dtype=pixels.dtype, name=pixels.name)
+        tf.keras.Model(inputs, InferenceMode(model, dtype="float32")(inputs)).export(folder, verbose=False)
+    else:
+        tf.saved_model.save(model, folder)

@@ -1,6 +1,8 @@
 """Files of models, and the networks of keras.applications that they may hold."""
 
 import contextlib
+import datetime
+import importlib
 import json
 import sys
 import tempfile
@@ -19,7 +21,7 @@ _HELPERS = {
     "get_file": sys.modules[tf.keras.utils.get_file.__module__],
     "obtain_input_shape": sys.modules[tf.keras.applications.imagenet_utils.preprocess_input.__module__],
 }
-_SAVING = tf.keras.models.save_model.__module__.rpartition(".")[0] + ".saving_lib"
+_PARTS = ("metadata.json", "config.json", "model.weights.h5")  # of a Keras file, in their order
 _APPLICATIONS = _HELPERS["obtain_input_shape"].__name__.rpartition(".")[0] + "."  # "keras.src.applications."
 
 
@@ -36,11 +38,7 @@ def load_model(
         return tf.keras.models.load_model(path, classes, compile=False, safe_mode=safe_mode)
     with zipfile.ZipFile(path) as archive:
         config = archive.read("config.json").decode()
-        if "shared_object_id" in config or set(archive.namelist()) != {
-            "metadata.json",
-            "config.json",
-            "model.weights.h5",
-        }:
+        if "shared_object_id" in config or set(archive.namelist()) != set(_PARTS):
             return tf.keras.models.load_model(path, classes, compile=False, safe_mode=safe_mode)
         # Keras 2 does not find the classes of its own that it has not registered.
         unregistered = {**(application_layers() if _APPLICATIONS in config else {}), **(classes or {})}
@@ -55,32 +53,37 @@ def load_model(
 def save_model(model: tf.keras.Model, path: Path, comment: str = "") -> None:
     """Save a model as `model.save` does, completely or not at all, with a comment in the archive.
 
-    Weights go to the disk one by one: Keras makes that part of the archive in memory.
+    Weights go to the disk one by one: by itself Keras makes that part of the archive in memory.
     """
-    saving: Any = sys.modules[_SAVING]
-    store = saving.H5IOStore
-    with atomic_write(path) as unfinished, tempfile.TemporaryDirectory(".part", ".", path.parent) as folder:
+    place = path.parent.resolve()  # Keras takes relative paths for parts of one of its own
+    with atomic_write(path) as unfinished, tempfile.TemporaryDirectory(".part", ".", place) as folder:
+        if KERAS_3:
+            model.save(folder, zipped=False)
+        else:
+            _write_parts(model, folder)
+        with zipfile.ZipFile(unfinished, "w") as archive:
+            files = {p.relative_to(folder).as_posix() for p in Path(folder).rglob("*") if p.is_file()}
+            for name in (*_PARTS, *sorted(files - set(_PARTS))):
+                archive.write(Path(folder, name), name)
+            archive.comment = comment.encode()
 
-        class OnDisk(store):  # type: ignore[misc, valid-type]
-            """A file of weights that joins the archive when it is closed."""
 
-            def __init__(self, name: Any, archive: Optional[zipfile.ZipFile] = None, mode: str = "r"):
-                self._name, self._joins = name, archive
-                super().__init__(name if archive is None else str(Path(folder, name)), mode=mode)
-
-            def close(self) -> None:
-                super().close()
-                if self._joins is not None:
-                    self._joins.write(Path(folder, self._name), self._name)
-
-        saving.H5IOStore = OnDisk
-        try:
-            model.save(unfinished)
-        finally:
-            saving.H5IOStore = store
-        if comment:
-            with zipfile.ZipFile(unfinished, "a") as finished:
-                finished.comment = comment.encode()
+def _write_parts(model: tf.keras.Model, folder: str) -> None:
+    """Write the parts of a Keras file into `folder`, as Keras 3 does by itself."""
+    saving = importlib.import_module("keras.src.saving.saving_lib")
+    metadata, config, weights = (Path(folder, name) for name in _PARTS)
+    with importlib.import_module("keras.src.saving.serialization_lib").ObjectSharingScope():
+        config.write_text(json.dumps(tf.keras.saving.serialize_keras_object(model)))
+    version = importlib.import_module("keras").__version__
+    saved = datetime.datetime.now().strftime("%Y-%m-%d@%H:%M:%S")
+    metadata.write_text(json.dumps({"keras_version": version, "date_saved": saved}))
+    store = saving.H5IOStore(str(weights), mode="w")
+    assets = saving.DiskIOStore(str(Path(folder, "assets")), mode="w")
+    saving._save_state(
+        model, weights_store=store, assets_store=assets, inner_path="", visited_trackables=set()
+    )
+    store.close()
+    assets.close()
 
 
 def application_layers() -> Dict[str, type]:

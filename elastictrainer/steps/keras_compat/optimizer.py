@@ -5,9 +5,8 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat.variables import tf_variable
+from elastictrainer.steps.keras_compat.variables import share_zeros, tf_variable, zeros_like
 from elastictrainer.steps.keras_compat.version import KERAS_3
-from elastictrainer.steps.zeros import share_zeros, zeros_like
 
 # Lists of variables that an optimizer has, and that are not one slot of each tensor.
 _NO_SLOTS = ("_variables", "_trainable_variables")

@@ -1,24 +1,31 @@
-"""Variables of a model: TensorFlow's behind Keras' own, their names, and the states of random numbers."""
+"""Variables of a model: TensorFlow's behind Keras' own, their names, the states of random numbers; and zeros
+that variables share, which take no memory of their own until one of them is written.
+"""
 
-from typing import Any, Iterable, List
+from typing import Any, Dict, Iterable, List
 
 import tensorflow as tf
 
 from elastictrainer.steps.keras_compat.layers import layers_inside
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
+Variable = Any  # TensorFlow's, or Keras 3's own, which wraps one
 
-def tf_variable(variable: Any) -> tf.Variable:
+_BLOCKS: Dict[tf.DType, tf.Tensor] = {}  # the largest that was asked for, by type
+_BITS = {2: tf.int16, 4: tf.int32, 8: tf.int64}  # by the size of a number
+
+
+def tf_variable(variable: Variable) -> tf.Variable:
     """Return TensorFlow's variable that holds the value: a Keras 3 variable wraps one."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-def tf_variables(variables: Iterable[Any]) -> List[tf.Variable]:
+def tf_variables(variables: Iterable[Variable]) -> List[tf.Variable]:
     """Return TensorFlow's variable of each."""
     return [tf_variable(v) for v in variables]
 
 
-def name_of(variable: Any) -> str:
+def name_of(variable: Variable) -> str:
     """Return the variable's name with its layers': `block/conv/kernel`."""
     return getattr(variable, "path", None) or variable.name.split(":")[0]
 
@@ -42,3 +49,20 @@ def use_random_variables() -> None:
     """Keep the random state of dropout and augmentation in variables; Keras 2 has it in ops by default."""
     if not KERAS_3:
         tf.keras.backend.experimental.enable_tf_random_generator()
+
+
+def zeros_like(variable: tf.Variable) -> tf.Tensor:
+    """Return zeros to assign to `variable`, which has its own memory again when it is next updated."""
+    size = variable.shape.num_elements()
+    block = _BLOCKS.get(variable.dtype)
+    if block is None or block.shape[0] < size:
+        block = _BLOCKS[variable.dtype] = tf.zeros([size], variable.dtype)
+    # A part of the block and not a copy, where it ends at a multiple of 64 bytes.
+    return tf.reshape(tf.slice(block, [0], [size]), variable.shape)
+
+
+def share_zeros(variable: tf.Variable) -> None:
+    """Have `variable` share its memory where all its bits are zero."""
+    bits = _BITS.get(variable.dtype.size)
+    if variable.dtype.is_floating and bits and not tf.reduce_any(tf.bitcast(variable, bits) != 0):
+        variable.assign(zeros_like(variable))

@@ -1,6 +1,6 @@
-"""A traced graph, parts of which go into the graph of another function without being traced again."""
+"""Traced graphs, of which parts go into the graph of another function without being traced again."""
 
-from typing import Any, Callable, Iterable, Iterator, List, Sequence, Set, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Sequence, Set, Tuple, Union
 
 import tensorflow as tf
 
@@ -10,12 +10,15 @@ from elastictrainer.steps.graph_library import reached
 READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 _READ_ONLY = "_read_only_resource_inputs"  # TensorFlow marks with it what a function only reads
 
+Nested = Any  # tensors in lists, tuples and dicts, as a model takes and gives them
+Gradient = Union[tf.Tensor, tf.IndexedSlices, None]
+
 
 class NotAPart(Exception):
     """The reason why a part of a graph cannot stand alone."""
 
 
-class TracedGraph:
+class SourceGraph:
     """The graph of a traced tf.function.
 
     Attributes:
@@ -23,7 +26,7 @@ class TracedGraph:
         definition: the graph as a tf.GraphDef.
     """
 
-    def __init__(self, graph: Any):
+    def __init__(self, graph: tf.Graph):
         self.graph = graph
         self.definition = graph.as_graph_def()
         # Names of tensors that an op takes; one with "^" is an op that it waits for.
@@ -46,8 +49,8 @@ class TracedGraph:
         return reached(ends, before)
 
     def extract(
-        self, feeds: Sequence[Any], fetches: Sequence[Any], effects: Sequence[Any] = ()
-    ) -> Callable[..., List[Any]]:
+        self, feeds: Sequence[tf.Tensor], fetches: Sequence[tf.Tensor], effects: Sequence[tf.Operation] = ()
+    ) -> Callable[..., List[tf.Tensor]]:
         """Return a function that computes `fetches` from `feeds`, to be called while a tf.function is traced.
 
         Args:
@@ -63,14 +66,7 @@ class TracedGraph:
         needed = self.upstream(ends | {op.name for op in effects}, fed)
         used = {source for name in needed for source in self._inputs[name]} - set(fed)
         captured = [(outer, inner.name) for outer, inner in self.graph.captures if inner.name in used]
-        # TensorFlow counts the exchanges between processes at every call.
-        deferred = zip(self.graph.deferred_internal_captures, self.graph.deferred_external_captures)
-        counted = [
-            ([number.name for number in tf.nest.flatten(numbers)], count)
-            for numbers, count in deferred
-            if any(number.name in used for number in tf.nest.flatten(numbers))
-        ]
-        replaced = {name for _, name in captured}.union(*(names for names, _ in counted))
+        replaced = {name for _, name in captured}
         for name in sorted(needed & self._placeholders):
             if f"{name}:0" not in replaced and (f"{name}:0" in used or name in ends):
                 raise NotAPart(f"it needs {name}")
@@ -81,14 +77,12 @@ class TracedGraph:
 
         taken = {_tensor(source) for node in definition.node for source in node.input}
 
-        def build(*values: Any) -> List[Any]:
-            graph: Any = tf.compat.v1.get_default_graph()
+        def build(*values: tf.Tensor) -> List[tf.Tensor]:
+            graph = tf.compat.v1.get_default_graph()
             for variable in variables:  # the graph's `variables` are those that it watches
                 graph.watch_variable(variable)
             given = dict(zip(fed, values))
             given.update((name, graph.capture(outer)) for outer, name in captured)
-            for names, count in counted:
-                given.update(zip(names, tf.nest.flatten(count())))
             found = tf.graph_util.import_graph_def(
                 definition,
                 {name: value for name, value in given.items() if name in taken},
@@ -100,7 +94,7 @@ class TracedGraph:
 
         return build
 
-    def _definition_of(self, inside: Set[str]) -> Any:
+    def _definition_of(self, inside: Set[str]) -> tf.compat.v1.GraphDef:
         """Return the GraphDef of the ops `inside`, which keep their order."""
         part = tf.compat.v1.GraphDef(versions=self.definition.versions, library=self.definition.library)
         for node in self.definition.node:
@@ -122,7 +116,7 @@ class TracedGraph:
         return reached(waited_for(name), lambda op: set() if op in inside else waited_for(op)) & inside
 
 
-def written_by(op: Any) -> List[Any]:
+def written_by(op: tf.Operation) -> List[tf.Tensor]:
     """Return the handles that the op may write through."""
     handles = [(k, tensor) for k, tensor in enumerate(op.inputs) if tensor.dtype == tf.resource]
     if not handles or op.type in READS or not op.op_def.is_stateful:
@@ -137,3 +131,8 @@ def written_by(op: Any) -> List[Any]:
 def _tensor(source: str) -> str:
     """Return a node's input as the name of a tensor: GraphDefs leave out the number of the first output."""
     return source if ":" in source or source.startswith("^") else f"{source}:0"
+
+
+def flat(data: Nested) -> List[tf.Tensor]:
+    """Flatten the tensors, or specs, of nested inputs or labels; None is none."""
+    return [part for part in tf.nest.flatten(data) if part is not None]

@@ -83,8 +83,7 @@ class Steps:
         return losses, values(self.variables)
 
     def is_part(self, layers):
-        others = self.full.full_graph()
-        return others.step(self.step(layers).variables) is not None
+        return self.full.cutter().step(self.step(layers).variables) is not None
 
     def assert_alike(self, layers, alike=0.0):
         traced, cut = self.after(self.step(layers)), self.after(self.step(layers, self.full))
@@ -196,7 +195,7 @@ def test_a_full_step_that_nobody_keeps_is_freed(tf):
 
 def test_gradients_are_those_of_a_traced_step(tf):
     steps = Steps(tf, regularised)
-    found = tf.function(lambda x, y: _dense(tf, steps.full.full_graph().gradients(x, y)))(*steps.batch)
+    found = tf.function(lambda x, y: _dense(tf, steps.full.cutter().gradients(x, y)))(*steps.batch)
     variables = steps.model.trainable_variables
     assign(steps.variables, steps.before)
     expected = tf.function(lambda x, y: _dense(tf, steps.objective.gradients(x, y, variables)[2]))

@@ -1,6 +1,35 @@
+"""Walks through graphs, and parts of them."""
+
 import pytest
 
-from elastictrainer.steps.traced_graph import NotAPart, TracedGraph
+from elastictrainer.steps.graph_library import GraphLibrary, called, reached
+from elastictrainer.steps.graphs import NotAPart, SourceGraph
+
+
+def test_reached_goes_round_a_ring_once():
+    asked = []
+
+    def following(k):
+        asked.append(k)
+        return [(k + 1) % 3]
+
+    assert reached([1], following) == {0, 1, 2}
+    assert sorted(asked) == [0, 1, 2]
+
+
+def test_kinds_in_looks_into_called_functions_branches_and_loops(tf):
+    inner = tf.function(tf.math.erf, autograph=False)
+
+    @tf.function(autograph=False)
+    def outer(x):
+        x = tf.cond(tf.reduce_sum(x) > 0, lambda: inner(x), lambda: tf.tanh(x))
+        return tf.while_loop(lambda v: tf.reduce_sum(v) < 9, lambda v: (tf.exp(v),), [x])[0]
+
+    graph = tf.function(lambda x: outer(x), autograph=False).get_concrete_function(tf.TensorSpec(2)).graph
+    call = next(op for op in graph.get_operations() if called(op.node_def))
+    kinds = GraphLibrary(graph.as_graph_def().library).kinds_in(call.node_def)
+    assert {"Erf", "Tanh", "Exp", "Less"} <= kinds
+    assert not GraphLibrary(graph.as_graph_def().library).kinds_in(graph.get_operations()[0].node_def)
 
 
 def ordered(tf):
@@ -16,7 +45,7 @@ def ordered(tf):
         return before + x, w.read_value() * y
 
     graph = whole.get_concrete_function(tf.TensorSpec(()), tf.TensorSpec(())).graph
-    return v, w, TracedGraph(graph)
+    return v, w, SourceGraph(graph)
 
 
 def test_a_part_computes_what_is_fetched_and_keeps_the_order_of_its_effects(tf):

@@ -1,9 +1,11 @@
+"""Cached examples in memory or in a file, and the order in which they are read."""
+
 import os
 
 import numpy as np
 import pytest
 
-from elastictrainer.cache.cache_storage import CacheError, CacheStorage, Column
+from elastictrainer.cache.storage import CacheError, CacheReader, CacheStorage, Column, order
 
 COLUMNS = [Column((3, 2), "float16"), Column((), "int64"), Column((5,), "bool")]
 
@@ -61,7 +63,7 @@ def test_an_example_of_another_shape_is_refused(folder):
 def test_converted_rows_hold_the_same_in_wider_numbers(folder):
     storage = CacheStorage(COLUMNS, 4, folder)
     storage.add(examples(4))
-    wider = storage.converted([Column((3, 2), "float32"), *COLUMNS[1:]])
+    wider = storage.converted([Column((3, 2), "float32"), *COLUMNS[1:]], folder)
     assert wider.ends == storage.ends
     rows = np.arange(4)
     for narrow, wide in zip(storage.read(rows), wider.read(rows)):
@@ -92,3 +94,67 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheError, match="file/store"):
         CacheStorage(COLUMNS, 1, tmp_path / "file" / "store")
+
+
+FULL = range(4, 101, 4)  # 25 minibatches of 4
+
+
+def cached(*sizes):
+    storage = CacheStorage([Column((), "int64")], sum(sizes))
+    for size in sizes:
+        storage.add([storage.rows + np.arange(size)])
+    return storage
+
+
+def test_an_epoch_has_every_example_once():
+    rows = order([4, 8, 10], seed=1, epoch=2)
+    assert [len(row) for row in rows] == [4, 4, 2]
+    assert sorted(np.concatenate(rows)) == list(range(10))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own():
+    orders = [np.concatenate(order(FULL, seed, epoch)).tolist() for seed, epoch in [(0, 0), (0, 1), (1, 0)]]
+    assert len({tuple(rows) for rows in orders}) == 3
+    assert orders[0] == np.concatenate(order(FULL, 0, 0)).tolist()
+
+
+def test_minibatches_come_as_ordered_whatever_was_read_ahead():
+    reader = CacheReader(cached(4, 4, 2), seed=3)
+    asked = [(5, 0), (5, 1), (5, 2), (6, 0), (6, 2), (5, 1)]
+    for epoch, batch in asked:
+        np.testing.assert_array_equal(reader.minibatch(epoch, batch)[0], order([4, 8, 10], 3, epoch)[batch])
+    reader.close()
+
+
+def test_each_minibatch_is_read_once_ahead_of_the_next_epochs_first_one(monkeypatch):
+    storage, asked = cached(4, 4, 2), []
+    read = storage.read
+    monkeypatch.setattr(storage, "read", lambda rows: asked.append(rows.tolist()) or read(rows))
+    reader = CacheReader(storage, seed=3)
+    for epoch in (1, 2):
+        for batch in range(3):
+            reader.minibatch(epoch, batch)
+    reader.close()
+    orders = [rows.tolist() for epoch in (1, 2, 3) for rows in order([4, 8, 10], 3, epoch)]
+    assert asked == orders[:7]
+
+
+def test_a_short_cache_begins_anew():
+    reader = CacheReader(cached(4), seed=0)
+    np.testing.assert_array_equal(reader.minibatch(1, 0)[0], reader.minibatch(1, 1)[0])
+    reader.close()
+
+
+def test_order_without_a_seed_is_that_of_the_writing():
+    assert [row.tolist() for row in order([2, 4, 5], None, 3)] == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_minibatches_of_several_sizes_keep_their_sizes(seed):
+    """Cut by the size of the first one, an epoch would have fewer, and begin again before its end."""
+    reader = CacheReader(cached(4, 2, 4, 2), seed)
+    rows = [reader.minibatch(1, batch)[0].tolist() for batch in range(4)]
+    assert [len(row) for row in rows] == [4, 2, 4, 2]
+    assert sorted(sum(rows, [])) == list(range(12))
+    assert seed is not None or rows[1] == [4, 5]
+    reader.close()

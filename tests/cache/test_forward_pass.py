@@ -1,9 +1,23 @@
+"""What the ops of a forward pass cost, and which of them mix the examples of a minibatch."""
+
+import dataclasses
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from elastictrainer.cache.example_mixing import in_parts, stop_where_examples_mix
-from elastictrainer.cache.forward_pass import ForwardPass
+from builders import random_profile
+from elastictrainer.cache import forward_pass
+from elastictrainer.cache.forward_pass import (
+    ForwardPass,
+    in_parts,
+    op_costs,
+    stop_where_examples_mix,
+    weights_of,
+)
 from elastictrainer.cache.split import TracedStep
+from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.steps.keras_compat import InferenceMode
 from networks import cut_of, trained_step, updating_statistics
 
 BATCH = 4
@@ -94,9 +108,73 @@ def test_statistics_that_are_updated_stop_the_prefix(tf, held):
     assert not any("c2" in name or "norm" in name for name in once)
 
 
+def test_outputs_that_nobody_reads_do_not_count(tf, monkeypatch):
+    """Normalisation in inference leaves some with as many numbers as there are channels unwritten: here these
+    are as many as examples.
+    """
+    layers, compared = tf.keras.layers, []
+    inputs = tf.keras.Input((8, 8, 3))
+    x = layers.Conv2D(BATCH, 3, name="c1")(inputs)
+    x = InferenceMode(layers.BatchNormalization())(x)
+    x = layers.Flatten()(layers.Conv2D(4, 3, name="c2")(x))
+    model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
+    step, minibatch = trained_step(tf, model, ["head"]), minibatch_of(tf)
+    traced = TracedStep(step.in_graph(*minibatch), [])
+    compare = forward_pass._compare_examples
+
+    def noting(step, tensors, *others):
+        compared.extend(tensors)
+        compare(step, tensors, *others)
+
+    monkeypatch.setattr(forward_pass, "_compare_examples", noting)
+    stop_where_examples_mix(traced, minibatch, {})
+    assert compared and all(tensor.consumers() for tensor in compared)
+    assert sum(op.type == "Conv2D" for op in frozen(traced)) == 2
+
+
 def test_tensors_are_compared_in_parts_of_few_bytes(tf):
     with tf.Graph().as_default():
         tensors = [tf.zeros((4, width)) for width in (5, 15, 10, 30, 2, 3)]  # 80, 240, 160, 480, 32, 48 bytes
     for most, expected in ((400.0, [[5, 15], [10], [30], [2, 3]]), (200.0, [[5], [15], [10], [30], [2, 3]])):
         parts = in_parts(tensors, 4, most)
         assert [[int(t.shape[1]) for t in part] for part in parts] == expected
+
+
+A, B, C, UNKNOWN = (SimpleNamespace(name=name) for name in ("a", "b", "c", "unknown"))
+
+
+@pytest.fixture
+def profile():
+    """A profile whose forward work is 6 ms of tensor 0 and 4 ms of tensors 0 and 1 together."""
+    forward = CostGroups.from_sets(2, [(0,), (0, 1)], [6.0, 4.0])
+    return dataclasses.replace(random_profile(np.random.default_rng(0), 2), forward=forward)
+
+
+def test_a_groups_time_is_shared_out_by_weight(profile):
+    cost = op_costs(profile, [A, B, C], [1.0, 2.0, 5.0], [0b01, 0b01, 0b11])
+    assert [cost(op) for op in (A, B, C)] == pytest.approx([2.0, 4.0, 4.0])
+    assert cost(UNKNOWN) == 0
+
+
+def test_an_op_whose_group_is_not_measured_shares_the_least_one_that_has_its_tensors(profile):
+    """Such as a convolution that runs fused with its bias."""
+    cost = op_costs(profile, [A, B, C], [1.0, 1.0, 3.0], [0b01, 0b10, 0b11])
+    assert [cost(op) for op in (A, B, C)] == pytest.approx([6.0, 1.0, 3.0])
+
+
+def test_an_op_of_no_group_costs_what_others_do_on_average(profile):
+    cost = op_costs(profile, [A, B], [4.0, 1.0], [0b01, 0b100])
+    assert cost(B) == pytest.approx((6.0 + 4.0) / 5)
+
+
+def test_without_a_profile_weight_alone_counts():
+    cost = op_costs(None, [A, B], [1.0, 3.0], [0b01, 0b10])
+    assert cost(B) == pytest.approx(3 * cost(A)) and cost(A) > 0
+
+
+def test_an_op_weighs_its_flops_and_what_it_writes_and_reading_a_variable_nothing(tf):
+    weight = tf.Variable(tf.ones((3, 5)))
+    graph = tf.function(lambda x: tf.nn.relu(x @ weight)).get_concrete_function(tf.TensorSpec((2, 3))).graph
+    weights = dict(zip((op.type for op in graph.get_operations()), weights_of(graph.get_operations())))
+    assert weights["ReadVariableOp"] == weights["Placeholder"] == 0
+    assert weights["MatMul"] > weights["Relu"] > 0

@@ -1,8 +1,10 @@
-"""The storage of cached activations: rows in memory or in a file. NumPy only."""
+"""The storage of cached activations: rows in memory or in a file, read in any order. NumPy only."""
 
 import os
+import shutil
 import tempfile
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
@@ -10,7 +12,10 @@ from typing import Any, List, Optional, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[Any]
+
 _ALIGNMENT = 64  # bytes: a processor reads a column from where a cache line begins
+_SPARE = 0.1  # of the free disk space stays free: other programs write too
 
 
 class CacheError(Exception):
@@ -19,6 +24,33 @@ class CacheError(Exception):
 
 class NotCacheable(CacheError):
     """The reason why the activations of a selection cannot, or need not, be cached."""
+
+
+class NoRoom(NotCacheable):
+    """The cache fits neither into memory nor on the disk."""
+
+
+def folder_for(size: int, memory: int, folder: Optional[Path]) -> Optional[Path]:
+    """Return the folder of the file for a cache of `size` bytes; None where it fits into `memory` bytes.
+
+    Args:
+        folder: to ask for; it is made. None: the system's for temporary files.
+
+    Raises:
+        NoRoom: it fits neither into memory nor on the disk.
+        NotCacheable: the folder cannot be made.
+    """
+    if size <= memory:
+        return None
+    folder = folder or Path(tempfile.gettempdir())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise NotCacheable(f"{folder} cannot hold {1e-9 * size:.1f} GB ({error.strerror})") from None
+    if size > (1 - _SPARE) * free:
+        raise NoRoom(f"a cache of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
+    return folder
 
 
 @dataclass(frozen=True)
@@ -39,6 +71,15 @@ class Column:
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
+def row_size(columns: Sequence[Column]) -> int:
+    """Return the bytes that a row of these columns takes."""
+    return sum(map(_aligned, columns))
+
+
+def _aligned(column: Column) -> int:
+    return -(-column.bytes // _ALIGNMENT) * _ALIGNMENT
+
+
 class CacheStorage:
     """Rows of the same columns, written in order and read in any order.
 
@@ -47,7 +88,7 @@ class CacheStorage:
     Attributes:
         columns: of a row.
         capacity: rows at most.
-        folder: of the file; None: the rows are kept in memory.
+        folder: of the file; None: the rows are in memory.
         ends: the number of rows after each minibatch that was added.
     """
 
@@ -61,11 +102,8 @@ class CacheStorage:
         """
         self.columns, self.capacity, self.folder = list(columns), capacity, folder
         self.ends: List[int] = []
-        self._offsets: List[int] = []
-        self._row_bytes = 0
-        for column in self.columns:
-            self._offsets.append(self._row_bytes)
-            self._row_bytes += -(-column.bytes // _ALIGNMENT) * _ALIGNMENT
+        self._offsets = [row_size(self.columns[:k]) for k in range(len(self.columns))]
+        self._row_bytes = row_size(self.columns)
         self._file: Any = None
         self._place = threading.Lock()  # held while the file's position is in use, where it is
         if folder is None:
@@ -95,7 +133,7 @@ class CacheStorage:
         """Return where the rows are, for a message."""
         return "in memory" if self.folder is None else f"in {self.folder}"
 
-    def add(self, values: Sequence[NDArray[Any]]) -> None:
+    def add(self, values: Sequence[Array]) -> None:
         """Append the examples of a minibatch.
 
         Args:
@@ -121,7 +159,7 @@ class CacheStorage:
                 self._write(k, row)
         self.ends.append(self.rows + count)
 
-    def read(self, rows: NDArray[np.intp]) -> List[NDArray[Any]]:
+    def read(self, rows: NDArray[np.intp]) -> List[Array]:
         """Read rows: for each column (len(rows), *shape).
 
         Raises:
@@ -139,9 +177,13 @@ class CacheStorage:
                 raise CacheError(f"cached example {k} cannot be read: the file ends early")
         return self._views(target)
 
-    def converted(self, columns: Sequence[Column]) -> "CacheStorage":
-        """Return the same rows in wider dtypes."""
-        other = CacheStorage(columns, self.capacity, self.folder)
+    def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "CacheStorage":
+        """Return the same rows in wider dtypes, in memory or in a file in `folder`.
+
+        Raises:
+            CacheError: the file cannot be made as large.
+        """
+        other = CacheStorage(columns, self.capacity, folder)
         for k in range(self.rows):
             values = self.read(np.array([k]))
             other.add([value.astype(column.dtype) for value, column in zip(values, columns)])
@@ -175,8 +217,62 @@ class CacheStorage:
         if written != self._row_bytes:
             raise CacheError("caching an example failed: the disk is full")
 
-    def _views(self, rows: NDArray[np.uint8]) -> List[NDArray[Any]]:
+    def _views(self, rows: NDArray[np.uint8]) -> List[Array]:
         return [
             rows[:, offset : offset + column.bytes].view(column.dtype).reshape(len(rows), *column.shape)
             for offset, column in zip(self._offsets, self.columns)
         ]
+
+
+def order(ends: Sequence[int], seed: Optional[int], epoch: int) -> List[NDArray[np.intp]]:
+    """Return the rows of each minibatch of an epoch: all examples once.
+
+    Shuffled, in another order for each epoch; the minibatches as written where there is no seed.
+
+    Args:
+        ends: as in `CacheStorage`; a minibatch has as many examples as the written one of its number.
+    """
+    shuffled = np.arange(ends[-1])
+    if seed is not None:
+        shuffled = np.random.default_rng([seed, epoch]).permutation(ends[-1])
+    return np.split(shuffled, ends[:-1])
+
+
+class CacheReader:
+    """Reads the minibatches of a cache, the next one while the present one is trained on."""
+
+    def __init__(self, storage: CacheStorage, seed: Optional[int]):
+        """
+        Args:
+            storage: complete.
+            seed: of the orders; see `order`.
+        """
+        self._storage, self._seed = storage, seed
+        self._thread = ThreadPoolExecutor(1, "cache-reader")
+        self._ahead: Optional[Tuple[Tuple[int, int], "Future[List[Array]]"]] = None
+        self._orders: Tuple[int, List[NDArray[np.intp]]] = (-1, [])
+
+    def minibatch(self, epoch: int, batch: int) -> List[Array]:
+        """Return minibatch number `batch` of an epoch, and read the one after it ahead.
+
+        Past its last minibatch a cache begins anew.
+
+        Raises:
+            CacheError: it cannot be read.
+        """
+        wanted, ahead = (epoch, batch), self._ahead
+        if ahead is None or ahead[0] != wanted:
+            ahead = wanted, self._read(*wanted)
+        following = (epoch, batch + 1) if batch + 1 < len(self._storage.ends) else (epoch + 1, 0)
+        self._ahead = following, self._read(*following)
+        return ahead[1].result()
+
+    def close(self) -> None:
+        """Wait for what is being read."""
+        self._thread.shutdown()
+
+    def _read(self, epoch: int, batch: int) -> "Future[List[Array]]":
+        if self._orders[0] != epoch:
+            self._orders = epoch, order(self._storage.ends, self._seed, epoch)
+        rows = self._orders[1]
+        return self._thread.submit(self._storage.read, rows[batch % len(rows)])
