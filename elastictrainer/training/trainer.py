@@ -227,8 +227,6 @@ class Trainer:
         selects = self.scheme.selects
         requirements.require_supported(self.model, selects)
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
-        if given.get("x") is None:
-            raise UsageError("fit needs the data to train on: its argument x is missing.")
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
         savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
@@ -236,7 +234,7 @@ class Trainer:
         epochs, first_epoch = given.setdefault("epochs", 1), given.get("initial_epoch", 0)
         if epochs <= first_epoch:  # a training that is over is started again
             return _trained_no_epoch(self.model, callbacks)
-        if any(saver.resume for saver in savers) and not callable(given["x"]):
+        if any(saver.resume for saver in savers) and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         given = validation_split_off(given)
         cache, reason = effective_cache(self.activation_cache, given)

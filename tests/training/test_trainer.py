@@ -314,13 +314,6 @@ def test_what_leaves_no_room_is_refused(keras, case):
         trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), verbose=0)
 
 
-def test_data_that_is_missing_is_told(tf):
-    trainer = Trainer(small_network(tf), scheme="full")
-    trainer.compile("sgd", "mse")
-    with pytest.raises(UsageError, match="argument x"):
-        trainer.fit(epochs=2)
-
-
 def test_class_weights_for_data_of_a_function_are_refused(tf):
     trainer = Trainer(small_network(tf), scheme="full")
     trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -371,7 +364,6 @@ def test_the_network_learns(tf, keras):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"scheme": "full", "epochs": 0}, "epochs"),
         ({"interval": 0, "scheme": "full"}, "interval must be at least 1, not 0"),
         ({"importance_batches": 0}, "importance_batches must be at least 1"),
         ({"rho": 0.0}, "rho must be above 0 and at most 1, not 0"),
