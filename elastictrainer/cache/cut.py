@@ -2,6 +2,9 @@
 
 The cut goes by ops, not by layers: layers that train behind frozen ones may begin in the middle of one, and
 subclassed networks, recurrent loops and attention have no layers to cut at.
+
+The least-cost cut is there for caches that would not fit: where there is room, it gains nothing over storing
+the last frozen tensors. Above four tensors of MobileNetV2 both stored the same 16 to 263 kB an example.
 """
 
 import enum

@@ -68,7 +68,7 @@ def loading_problem(model: tf.keras.Model) -> str:
     UsageError where it cannot be saved.
     """
     try:
-        config = tf.keras.saving.serialize_keras_object(model)
+        config = tf.keras.utils.serialize_keras_object(model)
     except Exception as error:  # of the user's layers, and Keras' own
         raise UsageError(f"the model cannot be saved: {reason(error)}") from None
     config["compile_config"] = None
@@ -76,13 +76,13 @@ def loading_problem(model: tf.keras.Model) -> str:
         classes = _own_classes(config, "the model")
         modules = {kind.__module__ for kind in classes.values()}
         for what, part in _unsafe_parts(config):
-            registered = tf.keras.saving.get_registered_object(str(part.get("config")))
+            registered = tf.keras.utils.get_registered_object(str(part.get("config")))
             if part["class_name"] == "function":
                 if getattr(registered, "__module__", None) not in modules:
                     return f"it has {what}, whose module is not in the file: make it a layer"
             elif part.get("registered_name") in classes:
-                with tf.keras.saving.custom_object_scope(classes):
-                    tf.keras.saving.deserialize_keras_object(part, safe_mode=False)
+                with tf.keras.utils.custom_object_scope(classes):
+                    tf.keras.utils.deserialize_keras_object(part, safe_mode=False)
     except Exception as error:  # of the user's own code
         return reason(error)
     return ""

@@ -57,6 +57,17 @@ def test_a_folder_with_those_in_it_and_json(run, capsys):
         assert sum(one["probability"] for one in line["classes"]) == pytest.approx(1, abs=1e-5)
 
 
+def test_linked_folders_are_read_and_what_is_no_picture_is_named(run, capsys):
+    new = run.path.parent / "new"
+    new.mkdir()
+    (new / "camera").symlink_to(run.path.parent / "images" / "test" / "dark")
+    (new / "notes.txt").touch()
+    assert predict.main(["run", "new"]) == 0
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.out.splitlines()] == [f"new/camera/{k}.png" for k in range(4)]
+    assert "not read: new/notes.txt" in told.err
+
+
 def test_more_pictures_than_a_minibatch(run, capsys):
     lines = said(capsys, "images/train", "images/test", "images/test/dark/0.png")
     assert len(lines) == 32, "a picture that is named twice is one"

@@ -260,7 +260,11 @@ def test_layers_of_another_module_are_loaded_where_they_are_trusted(tf, tmp_path
 
 @pytest.mark.parametrize(
     "name, said",
-    [("forgetful", "forgotten"), ("by_function", "halved.*make it a layer"), ("of_a_local_class", "Local")],
+    [
+        ("forgetful", "Forgetful|forgotten"),
+        ("by_function", "halved.*make it a layer"),
+        ("of_a_local_class", "Local"),
+    ],
 )
 def test_a_model_that_no_other_process_can_load_is_told_before_it_trains(tf, name, said):
     problem = user_models.loading_problem(user_models.from_function(f"userlayers:{name}", 3, (32, 32, 3)))
