@@ -83,18 +83,12 @@ def registered_here_only(monkeypatch):
 
 @pytest.fixture
 def cub100() -> Path:
-    folder = SHARED / "data" / "cub100"
-    if not folder.is_dir():
-        pytest.skip("the real images (shared/data/cub100) are not beside this checkout")
-    return folder
+    return images_in("cub100")
 
 
 @pytest.fixture
 def flowers12() -> Path:
-    folder = SHARED / "data" / "flowers12"
-    if not folder.is_dir():
-        pytest.skip("the real images (shared/data/flowers12) are not beside this checkout")
-    return folder
+    return images_in("flowers12")
 
 
 @pytest.fixture
@@ -105,6 +99,13 @@ def mobilenet_weights() -> Path:
 @pytest.fixture
 def squeezenet_weights() -> Path:
     return weights_file("squeezenet*.h5")
+
+
+def images_in(name: str) -> Path:
+    folder = SHARED / "data" / name
+    if not folder.is_dir():
+        pytest.skip(f"the real images (shared/data/{name}) are not beside this checkout")
+    return folder
 
 
 def weights_file(pattern: str) -> Path:

@@ -35,11 +35,6 @@ def test_what_is_drawn_lightens_the_photograph_and_what_is_empty_does_not():
     assert full > empty + 10
 
 
-def test_an_unknown_split_is_an_error():
-    with pytest.raises(KeyError):
-        demo_digits.digits("validation")
-
-
 def test_training_and_test_images_share_no_handwriting():
     train, test = (set(range(1797)[part]) for part, _ in demo_digits._PARTS.values())
     assert len(train | test) == 1797 and not train & test

@@ -105,27 +105,6 @@ def test_another_label_or_picture_is_noticed(tf, hub, table, flowers, tmp_path):
     assert changes(before, saved("d")) == ["images of test were renamed, replaced or given another label"]
 
 
-def test_pictures_are_read_as_they_look(tf, hub, tmp_path):
-    """A picture that its camera turned, and a transparent one, kept as bytes."""
-
-    def content(image, **options):
-        stream = io.BytesIO()
-        image.save(stream, **options)
-        return {"bytes": stream.getvalue(), "path": None}
-
-    turned = Image.new("RGB", (40, 20), "black")
-    turned.paste("white", (0, 0, 20, 20))  # its left half, which looks like the upper one
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    clear = Image.new("RGBA", (20, 20), (255, 0, 0, 0))
-    cells = [content(turned, format="JPEG", exif=exif), content(clear, format="PNG")]
-    features = hub.Features({"image": hub.Image(), "label": hub.ClassLabel(names=["a", "b"])})
-    both = hub.Dataset.from_dict({"image": cells, "label": [0, 1]}, features=features)
-    hub.DatasetDict({"train": both, "test": both}).save_to_disk(str(tmp_path / "copy"))
-    upright, white = pictures(load(tmp_path / "copy").train_split, (40, 20))
-    assert upright[:16].min() > 240 and upright[24:].max() < 15 and white.min() == 255
-
-
 @pytest.mark.realdata
 def test_a_damaged_picture_is_named(tf, hub, table, tmp_path):
     whole = table("train").cast_column("image", hub.Image(decode=False))
@@ -156,16 +135,6 @@ def test_without_the_extra_it_says_what_to_install(tf, monkeypatch):
         load("cifar10")
 
 
-def test_a_picture_without_a_label_is_no_class_of_its_own(tf, hub, tmp_path):
-    content = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(content, format="PNG")
-    cells = {"image": [{"bytes": content.getvalue(), "path": None}] * 3, "label": ["a", None, "b"]}
-    features = hub.Features({"image": hub.Image(), "label": hub.Value("string")})
-    hub.Dataset.from_dict(cells, features=features).save_to_disk(str(tmp_path / "copy"))
-    with pytest.raises(UsageError, match="copy: 1 .*train"):
-        load(tmp_path / "copy", test_split=0.3)
-
-
 @pytest.fixture
 def dots(hub, tmp_path):
     """Makes a copy in `tmp_path` of pictures of one colour, from label columns by part."""
@@ -194,9 +163,11 @@ def test_test_pictures_whose_labels_are_kept_back_are_not_tested_on(tf, hub, dot
         load(dots("alone", kind, **parts))
     data = load(dots("more", kind, **parts, validation={"label": known[:2]}))
     assert data.val_split is None and data.test_split.labels.tolist() == [0, 1]
-    some = {"train": {"label": known}, "test": {"label": [kept_back[0], known[0]]}}
-    with pytest.raises(UsageError, match="some: 1 .*test"):
-        load(dots("some", kind, **some))
+    for part in parts:  # a picture without a label is no class of its own
+        some = {name: {"label": known} for name in parts}
+        some[part] = {"label": [*known, kept_back[0]]}
+        with pytest.raises(UsageError, match=f"some-{part}: 1 .*{part}"):
+            load(dots(f"some-{part}", kind, **some))
 
 
 def test_of_two_label_columns_one_is_to_be_named(tf, hub, dots):

@@ -71,11 +71,6 @@ def test_what_cannot_be_divided_into_minibatches_is_refused():
         make(batch_size=15)
 
 
-def test_the_autotuner_is_off(tf):
-    options = make().stream().options()
-    assert options.autotune.enabled is False and options.deterministic is True
-
-
 class Broken(ArraySplit):
     """Its last image cannot be read."""
 

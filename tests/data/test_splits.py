@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 
-from builders import tiny_pets
 from elastictrainer import UsageError
 from elastictrainer.data import datasets
 from elastictrainer.data.splits import (
     ArraySplit,
-    IndexedSplit,
     JoinedSplit,
     decode_in_order,
-    labels_in,
     split_dataset,
     stratified_mask,
 )
@@ -35,40 +32,13 @@ def test_the_stored_order_and_drawn_ones(tf, split):
     assert drawn[0] != drawn[2] or drawn[0] != drawn[3]
 
 
-def test_an_order_can_be_drawn_inside_a_data_set(tf, split):
-    ordered = split.ordered()
-    endless = tf.data.Dataset.range(3).flat_map(
-        lambda epoch: ordered(tf.stack([tf.constant(0, tf.int64), epoch]))
-    )
-    drawn = [int(number) for number in endless]
-    for epoch in range(3):
-        assert drawn[5 * epoch : 5 * epoch + 5] == order(split, tf.constant([0, epoch], tf.int64))
-
-
-def test_images_are_resized_and_keep_their_label_and_range(tf, split):
+def test_images_are_decoded_in_the_stored_order_resized_with_their_label_and_range(tf, split):
     image, label = split.decoder((8, 12))(tf.constant(3))
     assert image.shape == (8, 12, 3) and image.dtype == tf.float32
     assert (image.numpy() == 150).all() and int(label) == 1 and label.dtype == tf.int64
-
-
-def test_all_are_decoded_in_the_stored_order(tf, split):
-    pairs = [
-        (round(float(image[0, 0, 0])), int(label))
-        for image, label in decode_in_order(split, (2, 2), workers=2)
-    ]
-    assert pairs == [
-        (0, 4),
-        (50, 3),
-        (100, 2),
-        (150, 1),
-        (200, 0),
-    ]
-
-
-def test_how_images_are_read_is_for_a_subclass_to_say(split):
-    with pytest.raises(NotImplementedError):
-        IndexedSplit().image(0, (2, 2))
-    assert split.find_corrupt() is None
+    decoded = decode_in_order(split, (2, 2), workers=2)
+    pairs = [(round(float(image[0, 0, 0])), int(label)) for image, label in decoded]
+    assert pairs == [(0, 4), (50, 3), (100, 2), (150, 1), (200, 0)]
 
 
 def split_of(*greys, side=4):
@@ -91,16 +61,9 @@ def joined(tf):
     return JoinedSplit([split.relabelled(of_split) for split, of_split in zip(splits, labels)])
 
 
-def test_labels_are_found_by_name():
-    assert labels_in(["a", "b", "c"], ["c", "a"]).tolist() == [2, 0]
-
-
-def test_each_image_comes_with_its_label(tf, joined):
+def test_each_image_of_joined_parts_comes_with_its_label_also_in_a_drawn_order(tf, joined):
     assert read(tf, joined) == [(10, 3), (20, 2), (30, 3), (40, 0), (50, 1)]
     assert joined.count == 5
-
-
-def test_they_are_shuffled_together(tf, joined):
     shuffled = [read(tf, joined, seed) for seed in range(4)]
     assert all(sorted(found) == sorted(read(tf, joined)) for found in shuffled)
     assert len(set(map(tuple, shuffled))) > 1
@@ -195,53 +158,30 @@ def test_what_is_there_already_or_missing_is_told(there, asked, message):
         parts_of({part: made(9) for part in there}, **asked)
 
 
-def test_too_few_images_of_a_class_are_told():
-    with pytest.raises(UsageError, match="'b' has 1 image.*--validation-split"):
-        parts_of({"all": made(6)}, test_split=0.5, validation_split=0.5)
-
-
 def load(path, **options):
     return datasets.load(str(path), 2, (8, 8), **options)
 
 
-def test_a_folder_may_have_one_under_any_usual_name(tf, image_folder):
+def test_a_folder_may_have_a_validation_part_under_any_usual_name_of_the_same_classes(tf, image_folder):
     for name in ("val", "valid", "validation"):
         (image_folder / "test").rename(image_folder / name)
         assert load(image_folder, test_split=0.25).val_split.count == 8
         (image_folder / name).rename(image_folder / "test")
-    for name in ("val", "valid"):
-        (image_folder / name).mkdir()
+    (image_folder / "val" / "dark").mkdir(parents=True)
+    with pytest.raises(UsageError, match="val lacks light"):
+        load(image_folder)
+    (image_folder / "valid").mkdir()
     with pytest.raises(UsageError, match="val and valid"):
         load(image_folder)
 
 
-def test_its_classes_are_those_of_training(tf, image_folder):
-    (image_folder / "val" / "dark").mkdir(parents=True)
-    with pytest.raises(UsageError, match="val lacks light"):
-        load(image_folder)
-
-
-def test_a_table_may_have_one(tf, tmp_path, image_folder):
+def test_a_table_may_have_a_validation_part(tf, tmp_path, image_folder):
     files = sorted((image_folder / "train").glob("*/*.png"))
     kinds = ("train", "val", "train", "test", "validation", "train")
     rows = [f"{file},{file.parent.name},{kinds[k % 6]}" for k, file in enumerate(files)]
     (tmp_path / "t.csv").write_text("\n".join(["path,label,split", *rows]))
     data = load(tmp_path / "t.csv")
     assert [data.splits[part].count for part in ("train", "val", "test")] == [12, 8, 4]
-
-
-def test_records_of_tensorflow_datasets_are_divided(tf, tmp_path):
-    builder = tiny_pets(tmp_path)
-    builder.download_and_prepare()
-    data = load(builder.data_dir, validation_split=0.4)
-    assert (data.train_split.count, data.val_split.count, data.test_split.count) == (7, 4, 5)
-    assert np.bincount(data.val_split.labels).tolist() == [2, 2]
-    images, labels = next(data.validation())
-    assert images.shape[0] == 4 and labels.numpy().tolist() == data.val_split.labels.tolist()
-    every = [x.numpy().mean(axis=(1, 2, 3)) for x, _ in data.train(0)]
-    assert sum(map(len, every)) == 6, "minibatches of two of seven images"
-    again = load(builder.data_dir, validation_split=0.4, seed=1)
-    assert again.val_split.fingerprint() != data.val_split.fingerprint() != data.train_split.fingerprint()
 
 
 @pytest.mark.parametrize("option", ["test_split", "validation_split"])

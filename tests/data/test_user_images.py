@@ -12,7 +12,7 @@ pytest.importorskip("tensorflow")
 from elastictrainer import UsageError
 from elastictrainer.data import datasets
 from elastictrainer.data.user_images import FileSplit, Reading, read_classes, read_folder, read_table
-from elastictrainer.errors import UnreadableImages, abbreviated
+from elastictrainer.errors import UnreadableImages
 
 
 def load(path, **options):
@@ -35,6 +35,20 @@ def test_the_seed_decides_which_images_of_every_class_are_for_testing(tf, class_
     assert files(load(class_folders, validation_split=0.25, seed=1).test_split) != files(data.test_split)
     for images, labels in data.train(0):
         assert (np.mean(images, axis=(1, 2, 3)) > 120).tolist() == (labels.numpy() == 1).tolist()
+
+
+def test_the_number_of_classes_is_known_before_a_registered_data_set_is_there(image_folder):
+    assert datasets.count_classes("stanford_dogs") == 120
+    assert datasets.count_classes(str(image_folder)) == 2
+    assert datasets.count_classes("demo") == 10
+
+
+@pytest.mark.realdata
+def test_cub100(tf, cub100):
+    data = datasets.load(str(cub100), 4, (224, 224))
+    assert len(data.class_names) == 100 and data.train_split.count == 2999 and data.test_split.count == 2903
+    x, _ = next(data.train(0))
+    assert x.shape == (4, 224, 224, 3) and 20 < x.numpy().mean() < 235
 
 
 def write_table(folder, rows, columns="path,label"):
@@ -68,7 +82,6 @@ def table(*rows, columns="path,label"):
 
 
 BAD = {
-    "no split": (lambda folder: folder, {}, "--test-split 0.2"),
     "one image": (
         table("dark/train0.png,a", "dark/train1.png,b", "dark/train2.png,b"),
         {"validation_split": 0.2},
@@ -251,26 +264,11 @@ def test_damaged_images_are_left_out_if_asked(image_folder):
     assert again["train"].fingerprint()["contents"] == parts["train"].fingerprint()["contents"]
 
 
-def test_a_table_leaves_them_out_too(image_folder):
-    cut(image_folder / "train" / "dark" / "2.png")
-    rows = [f"train/{label}/{k}.png,{label}" for k in range(4) for label in ("dark", "light")]
-    (image_folder / "t.csv").write_text("\n".join(["path,label", *rows]))
-    data = datasets.load(
-        str(image_folder / "t.csv"), 2, (8, 8), test_split=0.3, reading=Reading(skip_damaged=True)
-    )
-    assert data.train_split.count + data.test_split.count == 7
-
-
 def test_a_class_of_damaged_images_alone_is_refused(image_folder):
     for file in (image_folder / "test" / "dark").iterdir():
         cut(file)
     with pytest.raises(UsageError, match="test/dark "):
         read_folder(image_folder, Reading(skip_damaged=True))
-
-
-def test_long_lists_are_abbreviated():
-    assert abbreviated(["a"]) == "a" and abbreviated(list("abc")) == "a, b, c"
-    assert abbreviated(list("abcde")) == "a, b, c and 2 more"
 
 
 def test_classes_are_in_alphabetical_order_and_files_in_that_of_their_class(image_folder):
@@ -305,13 +303,6 @@ def test_hidden_folders_are_no_classes(image_folder):
     (image_folder / "train" / "dark" / "._0.png").write_bytes(b"not an image")
     names, parts = read_folder(image_folder, Reading())
     assert names == ["dark", "light"] and parts["train"].count == 24
-
-
-def test_images_are_read_by_number(image_folder):
-    train = read_folder(image_folder, Reading())[1]["train"]
-    for number, brightness in ((3, 60), (20, 190)):
-        image = train.image(number, (16, 24))
-        assert image.shape == (16, 24, 3) and abs(image.mean() - brightness) < 20
 
 
 def test_the_first_frame_of_an_animation_is_read(tmp_path):

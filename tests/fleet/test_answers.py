@@ -131,11 +131,6 @@ def test_where_all_train_everything_it_is_fedavg():
         np.testing.assert_allclose(new, expected, rtol=1e-6)
 
 
-def test_without_an_update_nothing_changes():
-    for new, before in zip(average([], WEIGHTS), WEIGHTS):
-        np.testing.assert_array_equal(new, before)
-
-
 @pytest.mark.parametrize(
     "tensors, said",
     [

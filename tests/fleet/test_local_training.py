@@ -12,6 +12,7 @@ from fleet_builders import CLASSES, fleet_settings
 
 pytest.importorskip("tensorflow")
 from elastictrainer.fleet.local_training import dirichlet, own_images
+from elastictrainer.fleet.round_work import Device
 
 LABELS = np.repeat(np.arange(10), 30)
 
@@ -36,8 +37,6 @@ def changed(training, tensors):
 
 
 def test_with_time_for_all_every_tensor_trains_and_is_sent(client):
-    from elastictrainer.fleet.round_work import Device
-
     training, data, profile = client
     device = Device(profile)
     trained, kept = training.train({}, data, device, 1e6, 1)
@@ -47,8 +46,6 @@ def test_with_time_for_all_every_tensor_trains_and_is_sent(client):
 
 
 def test_a_slow_client_trains_what_the_time_allows_and_sends_only_that(client):
-    from elastictrainer.fleet.round_work import Device
-
     training, data, profile = client
     slow = Device(profile, 4.0)
     seconds = 0.3 * slow.full_seconds(data.steps_per_epoch)
@@ -64,8 +61,6 @@ def test_a_slow_client_trains_what_the_time_allows_and_sends_only_that(client):
 
 
 def test_after_as_many_rounds_as_an_interval_has_tensors_are_scored_again(client):
-    from elastictrainer.fleet.round_work import Device
-
     training, data, profile = client
     slow = Device(profile, 4.0)
     seconds, kept, examples = 0.3 * slow.full_seconds(data.steps_per_epoch), "", []
@@ -76,8 +71,6 @@ def test_after_as_many_rounds_as_an_interval_has_tensors_are_scored_again(client
 
 
 def test_another_clients_round_leaves_no_trace(client):
-    from elastictrainer.fleet.round_work import Device
-
     training, data, profile = client
     other = replace(data, splits={"train": data.train_split.subset(data.train_split.labels == 0)})
     start = [v.copy() for v in training._initial]
@@ -88,8 +81,6 @@ def test_another_clients_round_leaves_no_trace(client):
 
 
 def test_drop_leaves_a_slow_client_out(client):
-    from elastictrainer.fleet.round_work import Device
-
     training, data, profile = client
     whole, training.settings = training.settings, replace(training.settings, rule="drop")
     try:

@@ -10,10 +10,6 @@ from elastictrainer.profiler.profile import Profile
 TIMINGS = Profile.from_chain(list("abcd"), 30.0, [10.0] * 4, [7.5] * 4)
 
 
-def test_a_full_step_of_the_profile_is_what_these_tests_assume():
-    assert TIMINGS.full_ms == pytest.approx(100.0) and TIMINGS.rho_min == pytest.approx(0.475)
-
-
 def test_who_has_time_for_all_trains_everything():
     for rule in ("elastic", "full", "drop"):
         work = Device(TIMINGS).work(rule, 5.0, 50, 0.5, 3)

@@ -76,11 +76,3 @@ def test_each_part_is_cached_with_the_frozen_work(tf, field):
     first, second = (work.storage.read(rows) for rows in np.arange(8).reshape(2, 4))
     assert [tuple(cached.shape) for cached in first] == [(4, 4), (4,)]  # pooled features, and labels
     assert not np.array_equal(first[0], second[0])  # drawn for every example that is recorded
-
-
-def test_an_exported_model_has_none(tf):
-    from elastictrainer.models.export import deployed
-
-    model = zoo.create("demo", 2, 16, weights="none", augment="strong")
-    assert len(augmentation.layer_kinds(model)) == 6
-    assert augmentation.layer_kinds(deployed(model, ["a", "b"])) == []

@@ -23,10 +23,7 @@ def model(tf):
         *(layers.Conv2D(64, 3), layers.BatchNormalization(), layers.ReLU(), layers.Conv2D(64, 3)),
         *(layers.GlobalMaxPooling2D(), layers.Dropout(0.2), layers.Dense(3)),
     ]
-    inputs = features = tf.keras.Input((16, 16, 3))
-    for layer in parts:
-        features = layer(features)
-    return tf.keras.Model(inputs, features)
+    return functional(tf, parts)
 
 
 @pytest.fixture(scope="module")
@@ -45,23 +42,30 @@ def exported(model, format, path):
     return path
 
 
+def answers(tf, format, path, pixels):
+    """What a file of that format gives for (n, H, W, 3) pixels, read by its own runtime."""
+    if format == "tflite":
+        return {"probabilities": tflite(tf, path, pixels)}
+    if format == "keras":
+        return tf.keras.models.load_model(path)(pixels, training=False)
+    return tf.saved_model.load(str(path)).signatures["serving_default"](tf.constant(pixels))
+
+
 @pytest.fixture(scope="module")
 def in_tflite(model, tmp_path_factory):
     return exported(model, "tflite", tmp_path_factory.mktemp("tflite") / "m.tflite")
 
 
 def test_saved_model(tf, model, pixels, expected, tmp_path):
-    loaded = tf.saved_model.load(str(exported(model, "saved_model", tmp_path / "s")))
-    said = loaded.signatures["serving_default"](tf.constant(pixels))
+    said = answers(tf, "saved_model", exported(model, "saved_model", tmp_path / "s"), pixels)
     np.testing.assert_allclose(said["probabilities"], expected, atol=1e-5)
     assert [name.decode() for name in said["class"].numpy()] == [NAMES[k] for k in expected.argmax(axis=1)]
 
 
 def test_keras_file(tf, model, pixels, expected, tmp_path):
-    loaded = tf.keras.models.load_model(exported(model, "keras", tmp_path / "m.keras"))
-    said = loaded(pixels, training=False)
-    np.testing.assert_allclose(said["probabilities"], expected, atol=1e-5)
-    assert not [layer for layer in loaded.layers if "random" in layer.name]
+    path = exported(model, "keras", tmp_path / "m.keras")
+    np.testing.assert_allclose(answers(tf, "keras", path, pixels)["probabilities"], expected, atol=1e-5)
+    assert not [layer for layer in tf.keras.models.load_model(path).layers if "random" in layer.name]
 
 
 def test_tflite_and_its_labels(tf, in_tflite, pixels, expected):
@@ -100,23 +104,6 @@ def test_full_int8_needs_images_to_calibrate_on(model, tmp_path):
     assert not (tmp_path / "m.tflite").exists()
 
 
-@pytest.mark.parametrize("format", ["keras", "saved_model", "tflite"])
-def test_a_sequential_model_is_exported(tf, pixels, tmp_path, format):
-    layers = tf.keras.layers
-    stack = [layers.Rescaling(1 / 255), layers.GlobalAveragePooling2D(), layers.Dense(3)]
-    model = tf.keras.Sequential([tf.keras.Input((16, 16, 3)), *stack])
-    expected = tf.nn.softmax(model(pixels)).numpy()
-    path = exported(model, format, tmp_path / "m.keras")
-    if format == "tflite":
-        np.testing.assert_allclose(tflite(tf, path, pixels), expected, atol=1e-4)
-    elif format == "keras":
-        loaded = tf.keras.models.load_model(path)
-        np.testing.assert_allclose(loaded(pixels)["probabilities"], expected, atol=1e-5)
-    else:
-        serve = tf.saved_model.load(str(path)).signatures["serving_default"]
-        np.testing.assert_allclose(serve(tf.constant(pixels))["probabilities"], expected, atol=1e-5)
-
-
 def test_what_cannot_be_exported_is_refused(model, tmp_path):
     with pytest.raises(UsageError, match="'tflite'"):
         exported(model, "tflight", tmp_path / "m")
@@ -136,53 +123,49 @@ def test_the_served_model_shares_its_weights_and_leaves_the_trained_one_alone(tf
     np.testing.assert_array_equal(model(pixels, training=False), before)
 
 
-@pytest.mark.parametrize(
-    "format, sequential",
-    [
-        *((format, False) for format in ("keras", "tflite", "saved_model")),
-        ("keras", True),
-        *(pytest.param(format, True, marks=pytest.mark.long) for format in ("tflite", "saved_model")),
-    ],
-)
-def test_what_comes_before_the_augmentation_is_exported_too(tf, pixels, tmp_path, format, sequential):
-    layers = tf.keras.layers
-    parts = [
-        layers.Rescaling(1 / 255),
-        layers.RandomFlip("horizontal"),
-        layers.Conv2D(4, 3),
-        layers.GlobalAveragePooling2D(),
-        layers.Dense(3),
-    ]
+def functional(tf, parts):
     inputs = features = tf.keras.Input((16, 16, 3))
     for layer in parts:
         features = layer(features)
-    model = tf.keras.Sequential([inputs, *parts]) if sequential else tf.keras.Model(inputs, features)
-    path = exported(model, format, tmp_path / ("m" if format == "saved_model" else f"m.{format}"))
-    if format == "tflite":
-        said = tflite(tf, path, pixels)
-    elif format == "keras":
-        said = tf.keras.models.load_model(path)(pixels, training=False)["probabilities"]
-    else:
-        served = tf.saved_model.load(str(path)).signatures["serving_default"]
-        said = served(tf.constant(pixels))["probabilities"]
-    np.testing.assert_allclose(said, tf.nn.softmax(model(pixels, training=False)), atol=1e-4)
+    return tf.keras.Model(inputs, features)
+
+
+def sequential(tf, parts):
+    return tf.keras.Sequential([tf.keras.Input((16, 16, 3)), *parts])
+
+
+def plain(keras):
+    layers = keras.layers
+    return [layers.Rescaling(1 / 255), layers.GlobalAveragePooling2D(), layers.Dense(3)]
+
+
+def augmented_late(keras):
+    """Something comes before the augmentation, and is part of what is exported."""
+    layers = keras.layers
+    head = [layers.Conv2D(4, 3), layers.GlobalAveragePooling2D(), layers.Dense(3)]
+    return [layers.Rescaling(1 / 255), layers.RandomFlip("horizontal"), *head]
+
+
+def augmented_inside(keras):
+    """The augmentation is inside another layer; it is not done in use."""
+    layers = keras.layers
+    augmentation = [layers.RandomFlip("horizontal"), layers.RandomContrast(0.9)]
+    head = [layers.Conv2D(4, 3), layers.GlobalMaxPooling2D(), layers.Rescaling(1 / 255), layers.Dense(3)]
+    return [keras.Sequential(augmentation), *head]
 
 
 @pytest.mark.parametrize("format", ["keras", "tflite", "saved_model"])
-def test_augmentation_inside_another_layer_is_not_done_in_use(tf, pixels, tmp_path, format):
-    layers = tf.keras.layers
-    augmentation = tf.keras.Sequential([layers.RandomFlip("horizontal"), layers.RandomContrast(0.9)])
-    inputs = tf.keras.Input((16, 16, 3))
-    features = layers.GlobalMaxPooling2D()(layers.Conv2D(4, 3)(augmentation(inputs)))
-    model = tf.keras.Model(inputs, layers.Dense(3)(layers.Rescaling(1 / 255)(features)))
+@pytest.mark.parametrize(
+    "make, parts",
+    [
+        (sequential, plain),
+        (functional, augmented_late),
+        pytest.param(sequential, augmented_late, marks=pytest.mark.long),
+        (functional, augmented_inside),
+    ],
+)
+def test_what_is_exported_gives_what_the_model_gives(tf, pixels, tmp_path, format, make, parts):
+    model = make(tf, parts(tf.keras))
     expected = tf.nn.softmax(model(pixels, training=False)).numpy()
     path = exported(model, format, tmp_path / ("m" if format == "saved_model" else f"m.{format}"))
-    if format == "tflite":
-        np.testing.assert_allclose(tflite(tf, path, pixels), expected, atol=1e-4)
-        return
-    serve = (
-        tf.keras.models.load_model(path)
-        if format == "keras"
-        else tf.saved_model.load(str(path)).signatures["serving_default"]
-    )
-    np.testing.assert_allclose(serve(tf.constant(pixels))["probabilities"], expected, atol=1e-5)
+    np.testing.assert_allclose(answers(tf, format, path, pixels)["probabilities"], expected, atol=1e-4)

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from builders import tflite
 from elastictrainer import UsageError
 from elastictrainer.models import zoo
 from elastictrainer.registry import KERAS_FAMILIES, KERAS_NETWORKS, MODEL
@@ -128,10 +129,5 @@ def test_a_network_trains_and_is_the_same_after_saving_and_exporting(tf, tmp_pat
     loaded = user_models.read(tmp_path / "m.keras")
     np.testing.assert_allclose(loaded(pixels, training=False), expected, atol=1e-5)
     export(loaded, ["a", "b", "c"], "tflite", tmp_path / "m.tflite")
-    interpreter = tf.lite.Interpreter(model_path=str(tmp_path / "m.tflite"))
-    given, got = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
-    interpreter.resize_tensor_input(given["index"], pixels.shape)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(given["index"], pixels.numpy())
-    interpreter.invoke()
-    np.testing.assert_allclose(interpreter.get_tensor(got["index"]), tf.nn.softmax(expected), atol=1e-4)
+    said = tflite(tf, tmp_path / "m.tflite", pixels.numpy())
+    np.testing.assert_allclose(said, tf.nn.softmax(expected), atol=1e-4)

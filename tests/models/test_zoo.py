@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from builders import small_network, tensor_names
+from builders import small_network
 from elastictrainer import UsageError
 from elastictrainer.models import zoo
 
@@ -96,13 +96,6 @@ def test_own_model_from_a_file_and_from_a_function(tf, tmp_path):
     assert create(str(tmp_path / "own.keras"), 4).output_shape == (None, 4)
     assert create("usermodels:good", 4, image_size=16).input_shape == (None, 16, 16, 3)
     assert create("usermodels:good", 4).input_shape == (None, 224, 224, 3)
-    for name, message in {
-        "usermodels:softmax": "softmax",
-        str(tmp_path / "none.keras"): "no model file",
-        "resnet51": "'resnet50'",
-    }.items():
-        with pytest.raises(UsageError, match=message):
-            create(name, 4, image_size=16)
     with pytest.raises(UsageError, match="9 classes"):
         create(str(tmp_path / "own.keras"), 9)
 
@@ -151,11 +144,19 @@ def with_one_initializer_twice(tf):
     return tf.keras.Sequential([tf.keras.Input((5,)), *dense])
 
 
-@pytest.mark.parametrize(
-    "make",
-    [small_network, registered, nested, with_words, with_one_initializer_twice],
-    ids=lambda make: make.__name__,
-)
+def with_a_layer_used_twice(tf):
+    """Keras 2 marks it in its config."""
+    twice, inputs = tf.keras.layers.Dense(4), tf.keras.Input((4,))
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(2)(twice(twice(inputs))))
+
+
+KINDS = [
+    *(small_network, registered, nested, with_words),
+    *(with_one_initializer_twice, with_a_layer_used_twice),
+]
+
+
+@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
 def test_a_keras_file_is_read_as_keras_reads_it(tf, tmp_path, make):
     from elastictrainer.steps.keras_compat.model_files import load_model
 
@@ -166,14 +167,10 @@ def test_a_keras_file_is_read_as_keras_reads_it(tf, tmp_path, make):
         if getattr(variable, "dtype", None) == tf.float32:  # a vocabulary is among the weights too
             variable.assign(tf.random.stateless_normal(variable.shape, [k, 1]))
     model.save(tmp_path / "m.keras")
-    ours, theirs = (
-        load_model(tmp_path / "m.keras"),
-        tf.keras.models.load_model(tmp_path / "m.keras", compile=False),
-    )
-    assert (
-        len(ours.weights) == len(theirs.weights) == len(model.weights)
-        and ours.get_config() == theirs.get_config()
-    )
+    ours = load_model(tmp_path / "m.keras")
+    theirs = tf.keras.models.load_model(tmp_path / "m.keras", compile=False)
+    assert len(ours.weights) == len(theirs.weights) == len(model.weights)
+    assert ours.get_config() == theirs.get_config()
     for a, b, c in zip(ours.weights, theirs.weights, model.weights):
         if getattr(a, "dtype", None) == tf.float32:
             np.testing.assert_array_equal(a, b)
@@ -183,32 +180,11 @@ def test_a_keras_file_is_read_as_keras_reads_it(tf, tmp_path, make):
     assert getattr(ours, "optimizer", None) is None
 
 
-@pytest.mark.realdata
-def test_real_imagenet_weights_load(tf, mobilenet_weights):
-    model = create("mobilenetv2", 100, weights=str(mobilenet_weights))
-    kernel = dict(zip(tensor_names(model), model.trainable_weights))["Conv1/kernel"].numpy()
-    assert 0.1 < kernel.std() < 1
-
-
 @pytest.mark.parametrize("channels", [1, 4])
 def test_a_model_of_other_than_three_channels_is_refused(tf, channels):
     model = tf.keras.Sequential([tf.keras.Input((8, 8, channels)), tf.keras.layers.Flatten()])
     with pytest.raises(UsageError, match=rf"8, {channels}\)"):
         zoo.input_size(model, 8)
-
-
-def test_features_are_a_quarter_of_the_height_and_width(tf):
-    model = zoo.demo_backbone((32, 24, 3))
-    assert model.output_shape == (None, 8, 6, 96)
-    assert len([v for v in model.trainable_weights if len(v.shape) == 4]) == 17
-
-
-def test_the_weights_of_the_package_fit(tf):
-    model = zoo.demo_backbone((16, 16, 3), str(zoo.DEMO_WEIGHTS))
-    again = zoo.demo_backbone((16, 16, 3), str(zoo.DEMO_WEIGHTS))
-    for a, b in zip(model.get_weights(), again.get_weights()):
-        assert np.isfinite(a).all()
-        np.testing.assert_array_equal(a, b)
 
 
 def test_saved_weights_are_read_back_in_half_precision(tf, tmp_path):
@@ -257,8 +233,3 @@ def test_an_argument_that_is_written_over_does_no_harm():
 def test_more_than_that_is_refused(function):
     with pytest.raises(ValueError, match="reorder, scale and shift"):
         zoo.infer_preprocessing(function)
-
-
-def test_nothing_to_do_adds_no_layer(tf):
-    pixels = tf.keras.Input((4, 4, 3))
-    assert zoo.Preprocessing()(pixels) is pixels

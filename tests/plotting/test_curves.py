@@ -62,9 +62,3 @@ def test_curves_need_every_value_and_a_known_quantity(runs):
         curves(runs, "hours")
     with pytest.raises(UsageError, match="unknown --y 'energy'"):
         curves(runs, "time", "energy")
-
-
-def test_what_is_lacking_is_what_is_named(runs):
-    runs[1].add_metrics({"epoch": 4, "train_seconds_total": 9.0, "test_accuracy": 0.5, "test_loss": 1.0})
-    with pytest.raises(UsageError, match="no flops"):
-        curves(runs, "epochs", "flops")

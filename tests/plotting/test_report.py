@@ -14,7 +14,6 @@ from PIL import Image
 
 from elastictrainer import UsageError
 from elastictrainer.plotting import drawing, report
-from run_builders import make_run
 
 
 def test_the_report_is_one_page_that_loads_nothing(runs, tmp_path):
@@ -98,11 +97,6 @@ def test_the_table_has_what_was_asked_and_got(runs):
         ["elastic", "10m", "-", "0.510", "82.00 %", "110.0 s"],
     ]
     assert "asked" not in report.table_text(runs[:1])  # full training takes no rho
-
-
-def test_long_times_are_in_hours(tmp_path):
-    run = make_run(tmp_path / "long", seconds=12_345.6)
-    assert report.table_text([run]).endswith(" 3.4 h")
 
 
 def test_a_run_that_was_not_evaluated_has_no_accuracy(runs):

@@ -5,6 +5,8 @@ import platform
 import subprocess
 import sys
 
+import pytest
+
 
 def test_threads_are_those_that_tensorflow_was_told_to_use(tf, monkeypatch):
     from elastictrainer.runs import environment
@@ -34,12 +36,6 @@ def test_the_peak_of_memory_is_in_bytes_and_never_falls():
     assert 10**7 < before <= environment.peak_rss_bytes() < 10**12 and len(buffer)
 
 
-def test_the_memory_of_this_machine_is_known():
-    from elastictrainer.runs import environment
-
-    assert 1e8 < environment.memory_bytes() < 1e15
-
-
 PROGRAM = """
 import os, sys
 from elastictrainer.runs.environment import load_tensorflow
@@ -50,25 +46,22 @@ os.write(2, b"stderr works")
 """
 
 
-def load(tmp_path, *arguments, content="import os\nos.write(2, b'noise ')\n"):
-    """Run PROGRAM with a module `tensorflow` of that content; by default its import writes to stderr."""
+@pytest.mark.parametrize(
+    "content, options, status, said",
+    [
+        ("import os\nos.write(2, b'noise ')", (), 0, ("True\n", "stderr works")),
+        # With --debug the import is left to the caller.
+        ("import os\nos.write(2, b'noise ')", ("--debug",), 0, ("False\n", "stderr works")),
+        ("raise ImportError('broken')", (), 1, ("", "broken")),
+    ],
+    ids=["noise", "debug", "failing"],
+)
+def test_what_the_import_writes_is_discarded_and_stderr_works_afterwards(
+    tmp_path, content, options, status, said
+):
     (tmp_path / "tensorflow.py").write_text(content)
     program = "import sys; sys.path.insert(0, sys.argv.pop(1))" + PROGRAM
-    return subprocess.run(
-        [sys.executable, "-c", program, tmp_path, *arguments], capture_output=True, text=True
-    )
-
-
-def test_what_the_import_writes_is_discarded_and_stderr_works_afterwards(tmp_path):
-    result = load(tmp_path)
-    assert (result.stdout, result.stderr) == ("True\n", "stderr works")
-
-
-def test_with_debug_the_import_is_left_to_the_caller(tmp_path):
-    result = load(tmp_path, "--debug")
-    assert (result.stdout, result.stderr) == ("False\n", "stderr works")
-
-
-def test_stderr_is_restored_after_a_failed_import(tmp_path):
-    result = load(tmp_path, content="raise ImportError('broken')\n")
-    assert result.returncode == 1 and "broken" in result.stderr
+    command = [sys.executable, "-c", program, tmp_path, *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (status, said[0])
+    assert said[1] in done.stderr and "noise" not in done.stderr

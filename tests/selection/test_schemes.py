@@ -63,11 +63,6 @@ def test_a_scheme_of_an_installed_package_is_found(tmp_path, monkeypatch):
         schemes.create("ood")
 
 
-def test_an_unknown_scheme_is_refused_with_the_nearest_name():
-    with pytest.raises(UsageError, match="'elastic'"):
-        schemes.create("elastc")
-
-
 @pytest.mark.parametrize(
     "name, message",
     [
@@ -87,15 +82,6 @@ def test_a_fixed_scheme_trains_exactly_its_tensors(tf, name):
     before = weights_of(run.model)
     run.train(1)
     assert changed_tensors(run.model, before) == TRAINED[name]
-
-
-def test_a_model_inside_a_model_is_opened(tf):
-    inner = small_network(tf)
-    inputs = tf.keras.Input((8, 8, 3))
-    model = tf.keras.Model(inputs, tf.keras.layers.Dense(2, name="top")(inner(inputs)))
-    mask = schemes.create("traditional-tl").mask(model)
-    assert [name for name, trains in zip(tensor_names(model), mask) if trains] == ["top/kernel", "top/bias"]
-    assert schemes.create("bn-bias").mask(model).sum() == 6 + 1 + 2
 
 
 def test_prunetrain_adds_a_quarter_of_the_loss_and_prunes_faded_channels(tf):

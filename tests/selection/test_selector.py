@@ -33,18 +33,20 @@ def test_dp_is_exact_on_500_random_chains():
         assert selection.importance == pytest.approx(best_by_brute_force(profile, importance, rho))
 
 
-def test_dp_keeps_the_group_budget_and_comes_close_to_milp_where_groups_are_no_chain():
+@pytest.mark.parametrize("cached", [False, True])
+def test_dp_keeps_the_budget_and_comes_close_to_milp_where_groups_are_no_chain(cached):
     random, shares = np.random.default_rng(3), []
-    for _ in range(200):
+    for _ in range(150):
         profile = random_profile(random, n=8, groups=6)
+        profile = with_reuse(profile, random, 0.9) if cached else profile
         importance = random.normal(0.5, 1, 8)
-        rho = random.uniform(profile.rho_min, 1)
-        selection = select(profile, importance, rho)
+        rho = random.uniform((profile.with_cache if cached else profile).rho_min, 1)
+        selection = select(profile, importance, rho, cached=cached)
         assert selection.step_ms <= rho * profile.full_ms * (1 + 1e-11)
-        exact = select(profile, importance, rho, solver=milp).importance
+        exact = select(profile, importance, rho, solver=milp, cached=cached).importance
         assert selection.importance <= exact + 1e-9
         shares.append(selection.importance / exact if exact else 1.0)
-    assert np.mean(shares) >= 0.99
+    assert cached or np.mean(shares) >= 0.99
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda p: p.stem)
@@ -70,10 +72,6 @@ def chain(n=4):
     return Profile.from_chain(list("abcdefgh"[:n]), 1.0, np.ones(n), np.ones(n))
 
 
-def test_all_tensors_at_rho_one():
-    assert select(chain(), [1, 2, 3, 4], 1.0).mask.all()
-
-
 def test_nothing_where_no_importance_is_positive():
     selection = select(chain(), [-1.0, 0.0, -2.0, 0.0], 0.8)
     assert not selection.mask.any() and selection.importance == 0
@@ -82,7 +80,7 @@ def test_nothing_where_no_importance_is_positive():
 def test_unconnected_tensor_is_never_selected():
     profile = chain()
     profile.connected[2] = False
-    for solver in ("dp", milp):
+    for solver in ("dp", milp, lambda *asked: np.ones(4, bool)):
         assert not select(profile, [1.0, 1.0, 9.0, 1.0], 0.9, solver=solver).mask[2]
 
 
@@ -121,18 +119,6 @@ class TestFrozenWorkDoneOnce:
                 assert selection.step_ms <= rho * profile.full_ms * (1 + 1e-9)
                 assert selection.importance == pytest.approx(best, abs=1e-9)
 
-    def test_dp_keeps_the_budget_where_groups_are_no_chain(self):
-        random = np.random.default_rng(4)
-        for _ in range(100):
-            profile = with_reuse(random_profile(random, n=8, groups=6), random, 0.9)
-            importance = random.normal(0.5, 1, 8)
-            with_cache = profile.with_cache
-            rho = random.uniform(with_cache.rho_min, 1)
-            selection = select(profile, importance, rho, cached=True)
-            assert selection.step_ms <= rho * profile.full_ms * (1 + 1e-11)
-            exact = select(profile, importance, rho, milp, cached=True)
-            assert selection.importance <= exact.importance + 1e-9
-
     def test_a_ratio_below_the_forward_pass_can_be_had(self):
         profile = reusable_chain(Profile.from_chain(list("abcdef"), 6.0, [1.0] * 6, [1.0] * 6))
         assert profile.rho_min > 0.4
@@ -168,14 +154,6 @@ def test_cached_is_refused_for_a_profile_without_costs_of_reuse():
     profile = random_chain(np.random.default_rng(0), 4)
     with pytest.raises(UsageError, match="cached steps"):
         select(profile, np.ones(4), 1.0, cached=True)
-
-
-def test_a_solver_of_ones_own_trains_nothing_that_the_loss_does_not_depend_on():
-    profile = dataclasses.replace(
-        random_chain(np.random.default_rng(0), 4), connected=np.array([True, True, False, True])
-    )
-    mask = select(profile, np.ones(4), 1.0, solver=lambda *asked: np.ones(4, bool)).mask
-    assert mask.tolist() == [True, True, False, True]
 
 
 def masks_and_costs(t_dw, t_dy):
@@ -222,16 +200,6 @@ def test_the_published_solvers_missing_case_is_found():
     # tensor.
     mask = solve_chain(np.array([1.0, 1.0, 3.0]), np.zeros(3), np.array([1.0, 2.0, 9.0]), 4.0, 4)
     assert mask.tolist() == [False, True, True]
-
-
-def test_a_tensor_of_no_importance_is_skipped():
-    mask = solve_chain(np.ones(3), np.arange(1.0, 4), np.array([0.0, 1.0, -1.0]), 10.0, 100)
-    assert mask.tolist() == [False, True, False]
-
-
-@pytest.mark.parametrize("budget", [0.0, -1.0])
-def test_without_a_budget_nothing_is_selected(budget):
-    assert not solve_chain(np.zeros(2), np.zeros(2), np.ones(2), budget, 10).any()
 
 
 def with_memory(profile, random):

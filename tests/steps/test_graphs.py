@@ -2,19 +2,8 @@
 
 import pytest
 
-from elastictrainer.steps.graph_library import GraphLibrary, called, reached
+from elastictrainer.steps.graph_library import GraphLibrary, called
 from elastictrainer.steps.graphs import NotAPart, SourceGraph
-
-
-def test_reached_goes_round_a_ring_once():
-    asked = []
-
-    def following(k):
-        asked.append(k)
-        return [(k + 1) % 3]
-
-    assert reached([1], following) == {0, 1, 2}
-    assert sorted(asked) == [0, 1, 2]
 
 
 def test_kinds_in_looks_into_called_functions_branches_and_loops(tf):

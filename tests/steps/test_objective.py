@@ -7,7 +7,6 @@ from elastictrainer import Objective
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import (
-    KerasMetrics,
     KerasObjective,
     SmoothedCrossentropy,
     make_variables,
@@ -47,15 +46,6 @@ def test_a_penalty_counts_in_training_only(tf):
     assert float(objective(3.0, 5.0, training=True)[1]) == 21.0
     assert float(objective(3.0, 5.0, training=False)[1]) == 1.0
     assert float(objective.gradients(3.0, 5.0, [module.a])[2][0]) == 16.0
-
-
-def test_a_model_that_takes_training_is_told(tf):
-    layers = tf.keras.layers
-    model = tf.keras.Sequential([tf.keras.Input((4,)), layers.Dropout(0.999)])
-    objective = Objective(model, lambda y, outputs: tf.reduce_sum(outputs))
-    x = tf.ones((1, 4))
-    assert float(objective(x, None, training=False)[1]) == pytest.approx(4.0)
-    assert float(objective(x, None, training=True)[1]) != pytest.approx(4.0)
 
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 3.0, 1.0], [1.0, 1.0, 1.0], [-2.0, 0.0, 4.0]], np.float32)
@@ -164,18 +154,6 @@ def test_a_penalty_of_a_compiled_model_counts_in_training_only(tf):
         _, without = plain(x, (y, None), training=training)
         _, total = with_penalty(x, (y, None), training=training)
         assert float(total) == pytest.approx(float(without) + more, rel=1e-5)
-
-
-def test_metrics_are_those_of_the_model_and_are_empty_after_build(tf):
-    x, y = minibatch(tf)
-    model = two_outputs(tf)
-    make_variables(model, x, (y, None))
-    metrics = KerasMetrics(model)
-    outputs, _ = KerasObjective(model)(x, (y, None), training=False)
-    metrics.update_state((y, None), outputs)
-    right = np.mean(np.argmax(outputs["kind"], axis=-1) == y["kind"].numpy())
-    results = {name: float(value) for name, value in metrics.results().items()}
-    assert results["kind_accuracy"] == pytest.approx(right) and "loss" in results
 
 
 def test_variables_are_made_for_a_whole_minibatch_and_nothing_is_computed(tf):

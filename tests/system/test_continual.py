@@ -81,17 +81,7 @@ def test_what_cannot_be_kept_is_told(home, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # the earlier run's data is not found from here
     run = home / "runs" / "first"
     kept, away = run / "kept", run / "away"
-    arguments = [
-        "--init-from",
-        str(run),
-        "--dataset",
-        str(home / "gulls"),
-        "--test-split",
-        "0.2",
-        "--output",
-        "new",
-        *QUICK,
-    ]
+    arguments = f"--init-from {run} --dataset {home / 'gulls'} --test-split 0.2 --output new".split() + QUICK
     kept.rename(away)
     try:
         assert train.main([*arguments, "--keep", "5"]) == 2

@@ -84,10 +84,8 @@ def test_killed_at_random_moments_the_result_is_the_same(workshop, tf):
     assert json.loads((workshop / "whole" / "summary.json").read_text())["cached_share"] > 0.5
     for log in ("metrics.jsonl", "selections.jsonl"):
         assert lines(workshop / "whole" / log) == lines(workshop / "parts" / log)
-    weights = [
-        tf.keras.models.load_model(workshop / run / "model.keras").get_weights() for run in ("whole", "parts")
-    ]
-    for a, b in zip(*weights):
+    models = (tf.keras.models.load_model(workshop / run / "model.keras") for run in ("whole", "parts"))
+    for a, b in zip(*(model.get_weights() for model in models)):
         np.testing.assert_array_equal(a, b)
 
 
@@ -110,10 +108,8 @@ def test_killed_while_its_folder_is_filled_a_run_can_be_started_or_resumed(works
     finished(start(workshop, "--resume", "early"))
     names = {path.name for path in (workshop / "early").iterdir()}
     assert {"config.yaml", "profile.json", "environment.json", "summary.json", "model.keras"} <= names
-    assert json.loads((workshop / "early" / "environment.json").read_text())["class_names"] == [
-        "dark",
-        "light",
-    ]
+    environment = json.loads((workshop / "early" / "environment.json").read_text())
+    assert environment["class_names"] == ["dark", "light"]
 
 
 @pytest.mark.long

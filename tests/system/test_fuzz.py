@@ -156,37 +156,13 @@ def test_trace(tf, tmp_path, content):
 
 
 scalars = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-5, 5),
-    st.integers(),
-    st.floats(),
-    st.text(max_size=8),
+    *(st.none(), st.booleans(), st.integers(-5, 5), st.integers(), st.floats(), st.text(max_size=8)),
     st.lists(st.integers(), max_size=2),
     st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
 )
-names = st.sampled_from(
-    [
-        "rho",
-        "epochs",
-        "interval",
-        "batch_size",
-        "batch-size",
-        "scheme",
-        "image-size",
-        "model",
-        "data_dir",
-        "overwrite",
-        "learning_rate",
-        "rotation",
-        "augment",
-        "classes",
-        "warmup",
-        "ephocs",
-        "",
-        "config",
-    ]
-)
+NAMES = """rho epochs interval batch_size batch-size scheme image-size model data_dir overwrite learning_rate
+rotation augment classes warmup ephocs config"""
+names = st.sampled_from(["", *NAMES.split()])
 
 
 @given(st.dictionaries(names, scalars, max_size=5), st.dictionaries(names, st.text(max_size=8), max_size=3))
@@ -205,12 +181,8 @@ def test_config(tmp_path, file, line):
     except SystemExit as stopped:
         assert stopped.code == 2
         return
-    assert (
-        0.01 <= got.rho <= 1
-        and got.epochs >= 1
-        and (got.interval is None or got.interval >= 1)
-        and got.batch_size >= 1
-    )
+    assert 0.01 <= got.rho <= 1 and got.epochs >= 1 and got.batch_size >= 1
+    assert got.interval is None or got.interval >= 1
     assert isinstance(got.model, str) and isinstance(got.overwrite, bool)
     for key, value in line.items():
         if key in ("rho", "epochs", "model", "learning_rate"):

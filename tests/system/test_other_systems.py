@@ -104,7 +104,15 @@ assert cache.read(np.array([2, 0]))[0].tolist() == [[6, 7, 8], [0, 1, 2]]
     ],
 )
 def test_every_command_starts_and_refuses_a_wrong_option(command, arguments):
-    program = f"from elastictrainer.cli.{command} import main; sys.exit(main(sys.argv[1:]))"
-    assert f"et-{command}" in run(program, "--help")
-    refused = run(program, *arguments, "--no-such-option", status=2)
-    assert "--no-such-option" in refused and "Traceback" not in refused
+    program = f"""
+from elastictrainer.cli.{command} import main
+try:
+    main(["--help"])
+except SystemExit as ended:
+    assert not ended.code
+print("and now")
+sys.stdout.flush()
+sys.exit(main(sys.argv[1:]))
+"""
+    help, refused = run(program, *arguments, "--no-such-option", status=2).split("and now\n")
+    assert f"et-{command}" in help and "--no-such-option" in refused and "Traceback" not in refused

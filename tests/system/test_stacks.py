@@ -9,16 +9,8 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.objective import classification_loss
 
 IMPORTANCE = [
-    1.25772e-4,
-    0,
-    7.39945e-4,
-    6.43023e-3,
-    8.77544e-5,
-    0,
-    4.28338e-4,
-    1.11160e-2,
-    3.77064e-2,
-    2.66453e-2,
+    *(1.25772e-4, 0, 7.39945e-4, 6.43023e-3, 8.77544e-5),
+    *(0, 4.28338e-4, 1.11160e-2, 3.77064e-2, 2.66453e-2),
 ]
 SELECTED = [[8, 9], [3, 8, 9], [2, 3, 7, 8, 9]]
 LOSSES = [1.250215, 1.277372, 1.139246, 1.218896]
@@ -42,17 +34,9 @@ def fixed(tf):
 
 def test_importance_and_selection(fixed):
     model, batches = fixed
-    assert tensor_names(model) == [
-        f"{layer}/{name}"
-        for layer, names in {
-            "stem": ("kernel", "bias"),
-            "stem_bn": ("gamma", "beta"),
-            "inner": ("kernel", "bias"),
-            "inner_bn": ("gamma", "beta"),
-            "head": ("kernel", "bias"),
-        }.items()
-        for name in names
-    ]
+    weights = ("kernel", "bias"), ("gamma", "beta"), ("kernel", "bias"), ("gamma", "beta"), ("kernel", "bias")
+    layers = zip(("stem", "stem_bn", "inner", "inner_bn", "head"), weights)
+    assert tensor_names(model) == [f"{layer}/{name}" for layer, names in layers for name in names]
     optimizer = optimizers.keras_sgdw(0.05, 0.01, 0.9)
     scores = ImportanceEvaluator(Objective(model, classification_loss()), optimizer)(batches)
     np.testing.assert_allclose(scores, IMPORTANCE, rtol=1e-3, atol=1e-7)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,6 @@ from builders import ArrayData, small_network
 from cache_builders import reusable_chain
 from elastictrainer import Profile
 from elastictrainer.steps.keras_compat.variables import name_of
-
-FOLDER = Path(__file__).resolve().parents[2] / "studies"
 
 
 def layers_of(script, variables):
