@@ -159,6 +159,7 @@ RECORD = {
     "learning_rate": 1e-4,
 }
 UNKNOWN = dict.fromkeys(("train_accuracy", "test_loss", "test_accuracy", "ratio"))
+VALIDATED = {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}
 
 
 class Terminal(io.StringIO):
@@ -207,8 +208,7 @@ def test_an_epoch_is_a_line(capsys):
 
 def test_a_validated_epoch_has_its_figures_and_how_long_the_run_will_go_on(capsys):
     display = Display()
-    record = {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}
-    display.epoch_ends(record, 12, left_s=4000.0)
+    display.epoch_ends(VALIDATED, 12, left_s=4000.0)
     (line,) = capsys.readouterr().out.splitlines()
     assert re.search("validation loss 0.2500 .*accuracy 80.0 %", line) and "test" not in line
     assert line.endswith("  7.0 s  1 h 07 min left")
@@ -276,36 +276,17 @@ def test_quiet_it_shows_nothing(capsys):
     assert not stderr.getvalue() and not capsys.readouterr().out
 
 
-def test_events_are_written_into_the_run_folder(tf, tmp_path):
+@pytest.mark.parametrize("record, part", [(RECORD, "test"), (VALIDATED, "val")], ids=["tested", "validated"])
+def test_an_epochs_figures_are_events_in_a_folder_for_each_part_of_the_data(tf, tmp_path, record, part):
     run = RunFolder(tmp_path / "run")
     display = Display(run, quiet=True)
-    display.epoch_ends(RECORD, 2)
+    assert not run.events_path.exists(), "nothing to show yet"
+    display.epoch_ends(record, 2)
     display.close()
-    assert tags(tf, run) == {
-        "train/loss",
-        "train/accuracy",
-        "train/step_ms_median",
-        "train/seconds",
-        "train/learning_rate",
-        "train/ratio",
-        "test/loss",
-        "test/accuracy",
-    }
-
-
-def test_a_validated_run_has_its_own_events(tf, tmp_path):
-    run = RunFolder(tmp_path / "run")
-    display = Display(run, quiet=True)
-    display.epoch_ends({**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}, 2)
-    display.close()
-    assert {"val/loss", "val/accuracy"} <= tags(tf, run) and "test/loss" not in tags(tf, run)
-    assert {path.name for path in run.events_path.iterdir()} == {"train", "val"}
-
-
-def test_a_report_that_had_nothing_to_show_writes_no_events(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    Display(run).close()
-    assert not run.events_path.exists()
+    trained = {f"train/{name}" for name in ("loss", "step_ms_median", "seconds", "learning_rate")}
+    known = {f"train/{name}" for name in ("accuracy", "ratio") if part == "test"}
+    assert tags(tf, run) == trained | known | {f"{part}/loss", f"{part}/accuracy"}
+    assert {path.name for path in run.events_path.iterdir()} == {"train", part}
 
 
 def test_without_a_run_folder_nothing_is_written(tf, tmp_path, monkeypatch):
