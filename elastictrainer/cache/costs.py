@@ -219,13 +219,7 @@ class TimedVariants:
         optimizer: tf.keras.optimizers.Optimizer,
         batch: Minibatch,
     ):
-        """
-        Args:
-            profile: the profile, with its `cache`.
-            mask: (N,) bool: the selection.
-            objective, optimizer: as for CompiledStep.
-            batch: inputs and labels; all steps train on it.
-        """
+        """Take a profile with its `cache`, and a selection (N,) bool; all steps train on `batch`."""
 
         def step_of(chosen: np.ndarray, full: Optional[CompiledStep] = None) -> CompiledStep:
             variables = [v for v, train in zip(objective.model.trainable_variables, chosen) if train]

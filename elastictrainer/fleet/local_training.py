@@ -1,7 +1,7 @@
 """A client's images, their statistics, and training on them for a round."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -142,9 +142,7 @@ class LocalTraining:
         """Train the tensors of the selection that is `held`, or of a new one; return the selection."""
         scheme = held.scheme if held else "elastic" if work.scored else "freeze-below"
         trainer = self._trainer(scheme, profile)
-        trainer.selection = replace(
-            trainer.selection, rho=work.rho or 1.0, importance_batches=max(1, work.scored)
-        )
+        trainer.rho, trainer.importance_batches = work.rho or 1.0, max(1, work.scored)
         trainer.restore(
             {
                 "policy": held and held.policy,

@@ -9,7 +9,7 @@ import functools
 import operator
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from elastictrainer.steps.graph_library import CALLS, LOOPS, GraphLibrary
 
@@ -17,6 +17,12 @@ FORWARD = "forward"
 BACKWARD = "backward"
 UPDATE = "update"
 NEVER = "never"
+
+# TensorFlow's, or made by hand: nothing here imports it. A gradient is a tensor, an IndexedSlices, or None.
+Graph = Any
+Op = Any
+Tensor = Any
+Gradient = Any
 
 Labels = Dict[str, int]
 Bodies = Dict[str, Dict[str, str]]
@@ -39,7 +45,7 @@ class Charge:
 
 
 def attribute(
-    operations: Sequence[Any], loss: Any, gradients: Sequence[Any], handles: Sequence[Any]
+    operations: Sequence[Op], loss: Tensor, gradients: Sequence[Gradient], handles: Sequence[Optional[Tensor]]
 ) -> Tuple[List[str], List[Charge]]:
     """Charge every op of a traced training step by plain reachability in its graph, without layer names.
 
@@ -79,7 +85,7 @@ def attribute(
     return [op.name for op in operations], charges
 
 
-def _needed(operations: Sequence[Any], by: Mapping[str, int]) -> Dict[str, int]:
+def _needed(operations: Sequence[Op], by: Mapping[str, int]) -> Dict[str, int]:
     """Return, for each op by name, what needs it, as bits: what `by` says of it and what follows it."""
     found = {op.name: by.get(op.name, 0) for op in operations}
     for op in reversed(operations):
@@ -91,8 +97,8 @@ def _needed(operations: Sequence[Any], by: Mapping[str, int]) -> Dict[str, int]:
 
 
 def _updated(
-    operations: Sequence[Any],
-    handles: Sequence[Any],
+    operations: Sequence[Op],
+    handles: Sequence[Optional[Tensor]],
     gradient_of: Mapping[Tuple[str, int], int],
     forward: Set[str],
 ) -> Dict[str, int]:
@@ -116,7 +122,7 @@ def _updated(
     return updated
 
 
-def depends_on(operations: Sequence[Any], handles: Sequence[Any]) -> List[int]:
+def depends_on(operations: Sequence[Op], handles: Sequence[Optional[Tensor]]) -> List[int]:
     """Return the tensors R(op) that each op depends on, as bits: tensor i is bit i.
 
     `operations` and `handles` are as for `attribute`; a handle may be of an op that is not there.
@@ -131,7 +137,7 @@ def depends_on(operations: Sequence[Any], handles: Sequence[Any]) -> List[int]:
     return list(found.values())
 
 
-def gradient_tensors(gradient: Any) -> List[Any]:
+def gradient_tensors(gradient: Gradient) -> List[Tensor]:
     """Return the tensors a gradient is made of: one, the two of an IndexedSlices, or none."""
     if gradient is None:
         return []
@@ -140,12 +146,12 @@ def gradient_tensors(gradient: Any) -> List[Any]:
     return [gradient]
 
 
-def key_of(tensor: Any) -> Tuple[str, int]:
+def key_of(tensor: Tensor) -> Tuple[str, int]:
     """Return the op's name and the number of its output, which tell a tensor from all others."""
     return tensor.op.name, getattr(tensor, "value_index", 0)
 
 
-def _has_side_effect(op: Any) -> bool:
+def _has_side_effect(op: Op) -> bool:
     """Return whether TensorFlow runs the op for its effect, not for its result."""
     return bool(op.op_def.is_stateful) and op.type not in ("ReadVariableOp", "Placeholder")
 
@@ -227,7 +233,7 @@ class Functions(GraphLibrary):
 
 
 def bodies_of(
-    graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
+    graph: Graph, charges: Sequence[Charge], gradients: Sequence[Gradient]
 ) -> Tuple[Bodies, Dict[str, Charge]]:
     """Collect the ops inside the functions that the graph's ops call.
 
@@ -252,7 +258,9 @@ def bodies_of(
     return bodies, parts
 
 
-def read_by_calls(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]) -> Dict[str, List[int]]:
+def read_by_calls(
+    graph: Graph, charges: Sequence[Charge], gradients: Sequence[Gradient]
+) -> Dict[str, List[int]]:
     """Return, for each backward op that calls a function and each of its inputs, the tensors whose gradients
     need it, as bits.
 
@@ -266,8 +274,8 @@ def read_by_calls(graph: Any, charges: Sequence[Charge], gradients: Sequence[Any
 
 
 def _labelled_calls(
-    graph: Any, charges: Sequence[Charge], gradients: Sequence[Any]
-) -> Iterator[Tuple[Any, Charge, List[int], Labels]]:
+    graph: Graph, charges: Sequence[Charge], gradients: Sequence[Gradient]
+) -> Iterator[Tuple[Op, Charge, List[int], Labels]]:
     """Return the ops that call functions, their charges, and what inputs and inner ops are wanted for."""
     operations = graph.get_operations()
     functions = Functions(graph.as_graph_def().library)

@@ -4,14 +4,15 @@ The selections are timed in turn with the full step, so that a slower machine sl
 """
 
 import dataclasses
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence
 
 import numpy as np
 from scipy.optimize import lsq_linear
 
-from elastictrainer.profiler.cost_groups import CostGroups, Mask, Numbers
+from elastictrainer.profiler.cost_groups import CostGroups, Json, Mask, Numbers
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.compiled_step import CompiledSteps
+from elastictrainer.steps.objective import Minibatch
 from elastictrainer.steps.timing import SETTLED, step_ms, warm_up
 
 _MOST = 0.9  # share of a traced time that a correction may move: measured noise must leave no time at zero
@@ -20,7 +21,6 @@ _MOST_STEPS = 160  # under each selection: more of short steps do not change the
 _LONG_S = 0.15  # a step that takes as long is a turn by itself; `ratios_to_full` says why
 _VALIDATION_S = 3.0  # of each selection
 
-Batch = Tuple[Any, Any]
 Round = List[Numbers]  # ms of the counted steps, one array for each selection
 
 
@@ -170,12 +170,12 @@ def ratios_to_full(
     step_of: Callable[[Any], Any],
     masks: Sequence[Any],
     full: Any,
-    batch: Batch,
+    batch: Minibatch,
     seconds: float,
     *,
     rounds: int = 3,
     warmup: int = SETTLED,
-    timed: Callable[[Any, Batch, int], np.ndarray] = step_ms,
+    timed: Callable[[Any, Minibatch, int], np.ndarray] = step_ms,
     repeat: Optional[Callable[[Callable[[], Round], int], List[Round]]] = None,
 ) -> Numbers:
     """Measure (K,) step times under each of `masks`, (N,) bool, over one under `full`.
@@ -234,8 +234,8 @@ def random_masks(profile: Profile, count: int, seed: int) -> List[Mask]:
 
 
 def validate_profile(
-    profile: Profile, steps: CompiledSteps, batch: Batch, count: int, seed: int
-) -> List[Dict[str, Any]]:
+    profile: Profile, steps: CompiledSteps, batch: Minibatch, count: int, seed: int
+) -> List[Json]:
     """Measure `count` random selections.
 
     Each runs in turn with the full step, and the ratio of their times is multiplied by the profile's full

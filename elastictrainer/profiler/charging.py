@@ -1,7 +1,7 @@
 """From the trace of a full training step to the time of every tensor's work."""
 
 import re
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
 
 import numpy as np
 
@@ -12,30 +12,17 @@ from elastictrainer.profiler.attribution import (
     UPDATE,
     Bodies,
     Charge,
+    Op,
     attribute,
     bodies_of,
 )
-from elastictrainer.profiler.cost_groups import CostGroups, Numbers
+from elastictrainer.profiler.cost_groups import CostGroups, Json, Numbers
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.xplane import Trace, charge_to, wall_shares
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat.variables import name_of
 
 _LOWERED = re.compile(r"/(body|cond)/_\d+/")  # TensorFlow takes a loop apart into ops, and numbers its body
-
-
-class _Times(NamedTuple):
-    """The ms of a traced step, medians over the steps that were traced.
-
-    Attributes:
-        by_charge: of the graph's ops, by what they are charged to.
-        always: of other ops, and of the step before its first op and after its last one.
-        metadata: for the profile.
-    """
-
-    by_charge: Dict[Charge, float]
-    always: float
-    metadata: Dict[str, Any]
 
 
 def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Profile:
@@ -89,8 +76,15 @@ def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Prof
     )
 
 
-def _times(step: CompiledStep, trace: Trace, names: List[str], charges: List[Charge]) -> _Times:
-    """Add up the traced time by `charges`, those of the graph's ops called `names`."""
+def _times(
+    step: CompiledStep, trace: Trace, names: List[str], charges: List[Charge]
+) -> Tuple[Dict[Charge, float], float, Json]:
+    """Add up the traced time by `charges`, those of the graph's ops called `names`; medians over the steps.
+
+    Returns:
+        The ms of the graph's ops by charge; those of other ops, and of the step before its first op and after
+        its last one; and entries of the profile's metadata.
+    """
     # An op's events are charged by its name. Called functions first: their inner ops are no ops of the graph.
     bodies, parts = bodies_of(step.graph, charges, step.gradients)
     trace = charge_calls(trace, names, bodies)
@@ -112,7 +106,7 @@ def _times(step: CompiledStep, trace: Trace, names: List[str], charges: List[Cha
         "coverage": 1 - lost_ms / busy_ms if by_charge and busy_ms else 0.0,
         "unattributed": [{"op": op, "ms": ms} for op, ms in most_lost],
     }
-    return _Times(by_charge, lost_ms + float(np.median(outside)), metadata)
+    return by_charge, lost_ms + float(np.median(outside)), metadata
 
 
 def _sums(amounts: Iterable[Tuple[Any, Any]]) -> Dict[Any, Any]:
@@ -192,7 +186,7 @@ def _callers(traced: Sequence[str], known: Sequence[str], bodies: Bodies) -> Dic
     return owners
 
 
-def flops_of(operations: Sequence[Any]) -> Numbers:
+def flops_of(operations: Sequence[Op]) -> Numbers:
     """Return (ops,) float64: floating point operations of each op; 0 where there are no statistics for its
     type.
 
@@ -221,7 +215,7 @@ def _depthwise(filter_shape: Any, gradient_shape: Any) -> float:
     return 2.0 * height * width * gradient_shape.num_elements()
 
 
-_LACKING: Dict[str, Callable[[Any], float]] = {
+_LACKING: Dict[str, Callable[[Op], float]] = {
     "DepthwiseConv2dNativeBackpropInput": lambda op: _depthwise(op.inputs[1].shape, op.inputs[2].shape),
     "DepthwiseConv2dNativeBackpropFilter": lambda op: _depthwise(op.outputs[0].shape, op.inputs[2].shape),
 }

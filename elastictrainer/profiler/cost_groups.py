@@ -17,7 +17,8 @@ _MOST_CELLS = 10**9  # as many groups x tensors as fit into 1 GB while a file is
 Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Amounts = Union[Sequence[float], Numbers]
-Rows = List[Dict[str, Any]]  # JSON
+Json = Dict[str, Any]  # values of a file
+Rows = List[Json]
 
 
 class CostGroups:
@@ -210,7 +211,7 @@ class CacheCosts:
             recompute_ms=self.recompute_ms * times,
         )
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Json:
         """Return plain JSON values."""
         return {
             "once": self.once.to_json(),
@@ -221,7 +222,7 @@ class CacheCosts:
         }
 
     @classmethod
-    def from_json(cls, tensors: int, value: Dict[str, Any]) -> "CacheCosts":
+    def from_json(cls, tensors: int, value: Json) -> "CacheCosts":
         """Read the costs that `to_json` wrote, for so many tensors."""
         return cls(
             CostGroups.from_json(tensors, value["once"]),

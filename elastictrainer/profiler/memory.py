@@ -2,13 +2,12 @@
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from elastictrainer.profiler.attribution import BACKWARD, FORWARD, NEVER, Charge, key_of
-from elastictrainer.profiler.cost_groups import CostGroups
+from elastictrainer.profiler.attribution import BACKWARD, FORWARD, NEVER, Charge, Op, Tensor, key_of
+from elastictrainer.profiler.cost_groups import CostGroups, Json, Mask, Numbers
 
 # Bytes of an op in a graph that has run: TensorFlow's, whatever the network is.
 _PER_OP = 14e3
@@ -48,7 +47,7 @@ class StepMemory:
     batch: int
     slots: CostGroups
 
-    def step_bytes(self, mask: NDArray[Any]) -> float:
+    def step_bytes(self, mask: Mask) -> float:
         """Return the most bytes that a step under `mask` (N,) bool takes above `loaded`."""
         return (
             self._fixed
@@ -56,12 +55,12 @@ class StepMemory:
             + max(self.forward, self.held.active_amount(mask))
         )
 
-    def total(self, mask: NDArray[Any]) -> float:
+    def total(self, mask: Mask) -> float:
         """Return the resident memory of a process that does nothing but steps under `mask` (N,) bool."""
         return self.loaded + self.step_bytes(mask)
 
     @property
-    def alone(self) -> NDArray[Any]:
+    def alone(self) -> Numbers:
         """Return (N,) bytes that a step takes which trains this tensor only."""
         held = np.maximum(self.forward, self.held.amount_per_tensor())
         return np.asarray(self._fixed + self._constant.amount_per_tensor() + held)
@@ -104,13 +103,13 @@ class StepMemory:
         share = batch / self.batch
         return replace(self, held=self.held.scaled(share), forward=self.forward * share, batch=batch)
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Json:
         """Return plain JSON values."""
         groups = {name: getattr(self, name).to_json("bytes") for name in ("held", "graph", "slots")}
         return {**groups, **{name: getattr(self, name) for name in ("always", "forward", "loaded", "batch")}}
 
     @classmethod
-    def from_json(cls, tensors: int, value: Dict[str, Any]) -> "StepMemory":
+    def from_json(cls, tensors: int, value: Json) -> "StepMemory":
         """Read the memory profile that `to_json` wrote, for so many tensors; an older one has no slots."""
         held, graph, slots = (
             CostGroups.from_json(tensors, value.get(name, []), "bytes") for name in ("held", "graph", "slots")
@@ -120,7 +119,7 @@ class StepMemory:
 
 
 def step_memory(
-    operations: Sequence[Any],
+    operations: Sequence[Op],
     charges: Sequence[Charge],
     read_by_calls: Mapping[str, List[int]],
     examples: int,
@@ -154,7 +153,7 @@ def step_memory(
 
 
 def _held(
-    operations: Sequence[Any], charges: Sequence[Charge], batch: int, read_by_calls: Mapping[str, List[int]]
+    operations: Sequence[Op], charges: Sequence[Charge], batch: int, read_by_calls: Mapping[str, List[int]]
 ) -> Dict[int, float]:
     """Return the bytes held when the forward pass ends, by the tensors whose gradients need them, as bits."""
     depth = _depths(operations)
@@ -164,7 +163,7 @@ def _held(
     read = (tensor.op.name for op, _ in backward for tensor in op.inputs)
     ends = max((depth[name] for name in read if name not in names), default=0)
     wanted_by: Dict[Tuple[str, int], int] = defaultdict(int)
-    tensors: Dict[Tuple[str, int], Any] = {}
+    tensors: Dict[Tuple[str, int], Tensor] = {}
     for op, charge in backward:
         for tensor, wanted in zip(op.inputs, read_by_calls.get(op.name, [charge.members] * len(op.inputs))):
             # Held: made before that end, read behind it. An alias counts as the tensor that has the memory.
@@ -178,7 +177,7 @@ def _held(
     return {wanted: size for wanted, size in sizes.items() if size}
 
 
-def _depths(operations: Sequence[Any]) -> Dict[str, int]:
+def _depths(operations: Sequence[Op]) -> Dict[str, int]:
     """Return, by the name of an op, how many ops run one after the other up to it."""
     depths: Dict[str, int] = {}
     for op in operations:
@@ -188,7 +187,7 @@ def _depths(operations: Sequence[Any]) -> Dict[str, int]:
     return depths
 
 
-def _most_of_forward(operations: Sequence[Any], charges: Sequence[Charge], batch: int) -> float:
+def _most_of_forward(operations: Sequence[Op], charges: Sequence[Charge], batch: int) -> float:
     """Return the most bytes that the forward ops hold at once, if nothing else reads them."""
     run = [op for op, charge in zip(operations, charges) if charge.kind == FORWARD]
     # In the order of the graph: add each output when it is made, free it after its last reader.
@@ -206,7 +205,7 @@ def _most_of_forward(operations: Sequence[Any], charges: Sequence[Charge], batch
     return most
 
 
-def _bytes_of(tensor: Any, batch: int) -> float:
+def _bytes_of(tensor: Tensor, batch: int) -> float:
     """Return bytes that a symbolic tensor takes of a step's memory; 0 where the graph does not tell."""
     if tensor.op.type in _THERE_ALREADY or tensor.dtype.name in ("resource", "variant", "string"):
         return 0.0
@@ -222,7 +221,7 @@ def _bytes_of(tensor: Any, batch: int) -> float:
     return size
 
 
-def _owner(tensor: Any) -> Any:
+def _owner(tensor: Tensor) -> Tensor:
     """Return the tensor whose memory `tensor` is."""
     while tensor.op.type in _ALIASES and tensor.op.inputs:
         tensor = tensor.op.inputs[tensor.value_index if tensor.op.type == "IdentityN" else 0]

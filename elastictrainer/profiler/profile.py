@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError, shortened
-from elastictrainer.profiler.cost_groups import Amounts, CacheCosts, CostGroups, Mask, Numbers
+from elastictrainer.profiler.cost_groups import Amounts, CacheCosts, CostGroups, Json, Mask, Numbers
 from elastictrainer.profiler.memory import StepMemory
 from elastictrainer.runs.files import write_json
 
@@ -66,8 +66,8 @@ class Profile:
     flops: Optional[CostGroups] = None
     cache: Optional[CacheCosts] = None
     memory: Optional[StepMemory] = None
-    metadata: Dict[str, Any] = field(default_factory=dict)
-    validation: List[Dict[str, Any]] = field(default_factory=list)
+    metadata: Json = field(default_factory=dict)
+    validation: List[Json] = field(default_factory=list)
 
     @classmethod
     def from_chain(cls, names: Sequence[str], forward_ms: float, t_dw: Amounts, t_dy: Amounts) -> "Profile":
@@ -293,7 +293,7 @@ class Profile:
             validation=[{**row, **{key: row[key] * times for key in steps}} for row in self.validation],
         )
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the profile as plain JSON values. Derived times are for people; `from_json` ignores them."""
         times = {key: getattr(self, key) for key in ("t_forward", "t_dw", "t_dy", "t_update")}
         return {

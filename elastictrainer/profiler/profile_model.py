@@ -3,7 +3,7 @@
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -12,13 +12,14 @@ from elastictrainer.errors import RunError, UsageError
 from elastictrainer.profiler import calibration
 from elastictrainer.profiler.attribution import attribute, read_by_calls
 from elastictrainer.profiler.charging import profile_from_trace
+from elastictrainer.profiler.cost_groups import Json
 from elastictrainer.profiler.memory import StepMemory, step_memory
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.xplane import STEP_EVENT, Trace, read_trace
 from elastictrainer.runs import environment, resident
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.objective import Minibatch, Objective
 from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import SETTLED, step_ms, warm_up
@@ -33,7 +34,7 @@ _AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine dif
 def profile_model(
     model: tf.Module,
     loss: Union[Callable[[tf.Tensor, tf.Tensor], tf.Tensor], Objective],
-    batch: Tuple[Any, Any],
+    batch: Minibatch,
     optimizer: Any = None,
     *,
     metrics: Tuple[Any, ...] = (),
@@ -45,7 +46,7 @@ def profile_model(
     validate: int = 0,
     seed: int = 0,
     undo: bool = False,
-    metadata: Optional[Dict[str, Any]] = None,
+    metadata: Optional[Json] = None,
 ) -> Profile:
     """Measure how long each trainable tensor's work takes on this device (paper Sec. 3.1 and 5.1).
 
@@ -128,7 +129,7 @@ def profile_model(
     return profile
 
 
-def traced_memory(step: CompiledStep, batch: Tuple[Any, Any]) -> Optional[StepMemory]:
+def traced_memory(step: CompiledStep, batch: Minibatch) -> Optional[StepMemory]:
     """Trace the full step, and return its memory; None on a GPU, whose memory is another.
 
     Args:
@@ -171,7 +172,7 @@ class Capture(NamedTuple):
     untraced_ms: np.ndarray
 
 
-def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Capture:
+def capture(step: CompiledStep, batch: Minibatch, steps: int) -> Capture:
     """Time and trace `step`.
 
     Args:
@@ -201,7 +202,7 @@ def capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int) -> Capture:
     return Capture(trace, untraced_ms)
 
 
-def _quietest_capture(step: CompiledStep, batch: Tuple[Any, Any], steps: int, ends: float) -> Capture:
+def _quietest_capture(step: CompiledStep, batch: Minibatch, steps: int, ends: float) -> Capture:
     """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds
     time.
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from elastictrainer.errors import RunError
 
+Message = Any  # of protobuf: a part of an XSpace
+
 STEP_EVENT = "elastictrainer_step"
 _STEP = -1  # in place of an op's number: the event marks a step
 # An op's event is "scope/op_name:OpType"; the executor's events have no colon, or a blank after it.
@@ -81,7 +83,7 @@ def read_trace(path: Union[str, Path]) -> Trace:
 
 
 def _table(
-    plane: Any, line: Any, name_of: Callable[[Any, Any], Optional[str]], index: Dict[str, int]
+    plane: Message, line: Message, name_of: Callable[[Message, Message], Optional[str]], index: Dict[str, int]
 ) -> np.ndarray:
     """Return (E, 3) number in `index`, start and end in ns of a line's events; new names are added to it."""
     events = []
@@ -96,7 +98,7 @@ def _table(
     return table
 
 
-def _host_name(plane: Any, event: Any) -> Optional[str]:
+def _host_name(plane: Message, event: Message) -> Optional[str]:
     """Return the name of an event's op, or STEP_EVENT; None for another event."""
     name = str(plane.event_metadata[event.metadata_id].name)
     if name == _ASYNC_EVENT:
@@ -105,14 +107,14 @@ def _host_name(plane: Any, event: Any) -> Optional[str]:
     return match.group(1) if match else name if name == STEP_EVENT else None
 
 
-def _kernel_name(plane: Any, event: Any) -> str:
+def _kernel_name(plane: Message, event: Message) -> str:
     """Return the name of a kernel's op; a kernel of no op keeps its own."""
     metadata = plane.event_metadata[event.metadata_id]
     name = _stat(plane, [*event.stats, *metadata.stats], "tf_op") or str(metadata.name)
     return name.split(":")[0]
 
 
-def _stat(plane: Any, stats: Iterable[Any], name: str) -> Optional[str]:
+def _stat(plane: Message, stats: Iterable[Message], name: str) -> Optional[str]:
     """Return the text of the first stat of this name, or None."""
     for stat in stats:
         if plane.stat_metadata[stat.metadata_id].name == name:

@@ -16,10 +16,10 @@ from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.objective import Minibatch
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import CACHE_WRITE
+from elastictrainer.training.clock import CALIBRATION, TRACING
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.head import HeadPass
 from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import CALIBRATION, TRACING
 
 
 class CachedSteps:
@@ -30,13 +30,6 @@ class CachedSteps:
     """
 
     def __init__(self, run_state: RunState, feed: Feed, steps: CompiledSteps, settings: CacheSettings):
-        """
-        Args:
-            run_state: of the run.
-            feed: reads the data.
-            steps: the run's compiled steps; model and optimizer are theirs.
-            settings: of the cache.
-        """
         self._state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
         self._cache: Optional[ActivationCache] = None
         self.unread = False

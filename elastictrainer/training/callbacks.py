@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from typing import Any, ContextManager, Dict, List, Optional, Sequence
+from typing import Any, ContextManager, List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -11,7 +11,7 @@ from elastictrainer.registry import import_object
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.rates import RateSchedule
-from elastictrainer.training.state import RunState
+from elastictrainer.training.state import RunState, Values
 
 _AVERAGED = 50  # steps that the loss is averaged over: one minibatch of four says little
 _FAR = 0.5  # of the way from the loss of the solved head to that of a classifier that knows nothing
@@ -38,7 +38,7 @@ class TrainerCallback(tf.keras.callbacks.Callback):
     def on_steps_end(self) -> None:
         """Run after the steps of each epoch, before validation."""
 
-    def evaluate(self, epoch: int) -> Dict[str, Any]:
+    def evaluate(self, epoch: int) -> Values:
         """Return entries to add to an epoch's logs, such as `val_loss`, before any callback sees them.
 
         Run after `epoch` epochs (from 1), before `on_epoch_end`; with 0 when the head was solved, before
@@ -49,10 +49,10 @@ class TrainerCallback(tf.keras.callbacks.Callback):
     def on_epoch_done(self) -> None:
         """Run when an epoch counts as done: after every callback's `on_epoch_end`."""
 
-    def on_selection(self, record: Dict[str, Any]) -> None:
+    def on_selection(self, record: Values) -> None:
         """Run when tensors were selected; `record` is the line of selections.jsonl."""
 
-    def on_head(self, record: Dict[str, Any]) -> None:
+    def on_head(self, record: Values) -> None:
         """Run when the head was solved, before the first step; `record` has `images`, `loss` (nats),
         `seconds` and what `evaluate` gave.
         """
@@ -66,11 +66,11 @@ class TrainerCallback(tf.keras.callbacks.Callback):
     def restore(self, state: Any) -> None:
         """Go on from `state`; of a class without state: None."""
 
-    def conclude(self) -> Dict[str, Any]:
+    def conclude(self) -> Values:
         """Return entries to add to summary.json, evaluated now where they were not yet."""
         return {}
 
-    def on_fit_end(self, summary: Dict[str, Any]) -> None:
+    def on_fit_end(self, summary: Values) -> None:
         """Run when the run is over; `summary`: as in summary.json."""
 
 
@@ -85,7 +85,7 @@ class RisingLoss(TrainerCallback):
         self._seen = 0
         self._said = False
 
-    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
         """Take in the step's loss."""
         state, start_loss = self.run_state, self.run_state.progress.start_loss
         if start_loss is None or self._said or not math.isfinite(state.loss):

@@ -21,7 +21,8 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.optimizer import rate_variables
 from elastictrainer.steps.keras_compat.variables import name_of, random_states, share_zeros, tf_variables
 from elastictrainer.training.callbacks import TrainerCallback
-from elastictrainer.training.stopwatch import CHECKPOINT
+from elastictrainer.training.clock import CHECKPOINT
+from elastictrainer.training.state import Values
 
 _FORMAT = 2  # of a checkpoint's state, counted up by each change of it
 _KEEP = 2  # checkpoints: the newest, and one more should it be damaged
@@ -89,7 +90,7 @@ class CheckpointFiles:
         """Return the checkpoints there are, the newest first."""
         return ownership.checkpoints(self.folder)
 
-    def save(self, step: int, state: Dict[str, Any]) -> None:
+    def save(self, step: int, state: Values) -> None:
         """Write a checkpoint, then remove those that are too old.
 
         Args:
@@ -99,7 +100,7 @@ class CheckpointFiles:
         Raises:
             RunError: it cannot be written. The checkpoints before it are as they were.
         """
-        path = self._path(step)
+        path = self.folder / ownership.checkpoint_name(step)
         self._state.assign(json.dumps(state))
         try:
             if not path.exists():
@@ -116,7 +117,7 @@ class CheckpointFiles:
         for old in self.saved()[_KEEP:]:
             shutil.rmtree(old)
 
-    def restore(self) -> Optional[Dict[str, Any]]:
+    def restore(self) -> Optional[Values]:
         """Put the newest whole checkpoint's values into the variables; damaged ones are set aside.
 
         Returns:
@@ -131,7 +132,7 @@ class CheckpointFiles:
             try:
                 with without_wildcards(path) as readable:
                     self._read(str(readable / _VARIABLES))
-                state: Dict[str, Any] = loads(self._state.numpy())
+                state: Values = loads(self._state.numpy())
             except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
                 reason = (str(error).splitlines() or [""])[0]
                 LOG.info(
@@ -158,9 +159,6 @@ class CheckpointFiles:
             variable.assign(reader.get_tensor(name))
             if variable is not self._state:
                 share_zeros(variable)  # slots of frozen tensors
-
-    def _path(self, step: int) -> Path:
-        return self.folder / ownership.checkpoint_name(step)
 
 
 class Checkpointing(TrainerCallback):
@@ -211,7 +209,7 @@ class Checkpointing(TrainerCallback):
             )
         return self._interruption
 
-    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
         """Stop or save if it is time to."""
         state = self.run_state
         if not math.isfinite(state.loss):
@@ -280,9 +278,7 @@ class Checkpointing(TrainerCallback):
         state.clock.restore(saved["clock"])
         state.selector.restore(saved["selector"])
         state.model.stop_training = saved["stopped"]
-        if (
-            state.clock.deadline is not None and state.clock.deadline.extends
-        ):  # what ended it early does so no more
+        if state.clock.deadline and state.clock.deadline.more_s:  # what ended it early does so no more
             state.model.stop_training, state.progress.stopped = False, None
         state.last_checkpoint = self._checkpoints.saved()[0]
         LOG.info(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")
@@ -297,6 +293,6 @@ class Checkpointing(TrainerCallback):
                 *optimizers.variables_of(state.model.optimizer),
                 *rate_variables(state.model.optimizer),
             ],
-            metrics=state.metric_variables(),
+            metrics=[v for metric in state.model.metrics for v in metric.variables],
             random=random_states(state.model),
         )

@@ -5,10 +5,11 @@ import math
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from elastictrainer.runs.log import LOG
 from elastictrainer.training.callbacks import TrainerCallback
+from elastictrainer.training.state import Values
 
 # The rail that feeds everything: of Jetson TX2, Xavier NX and Orin; of Nano. AGX Xavier and AGX Orin have
 # none: their rails are added up.
@@ -17,12 +18,12 @@ INTERVAL_S = 0.5  # power changes with the steps; a counter of 32 bits in microj
 
 
 class Sensor(Protocol):
-    """Something that can be asked for the joules spent since some moment in the past."""
+    """Something that tells the joules spent."""
 
     name: str
 
     def joules(self) -> float:
-        """Return a number that grows by the joules spent between two calls."""
+        """Return the joules spent since the call before this one."""
 
 
 class PowerSensor:
@@ -32,15 +33,12 @@ class PowerSensor:
         self.name = name
         self.watts = watts
         self._clock = clock
-        self._total = 0.0
         self._last = (clock(), watts())
 
     def joules(self) -> float:
-        now = (self._clock(), self.watts())
-        (before, power_before), (after, power_after) = self._last, now
-        self._total += (after - before) * (power_before + power_after) / 2
-        self._last = now
-        return self._total
+        (before, power_before), self._last = self._last, (self._clock(), self.watts())
+        after, power_after = self._last
+        return (after - before) * (power_before + power_after) / 2
 
 
 class CounterSensor:
@@ -48,17 +46,13 @@ class CounterSensor:
 
     def __init__(self, name: str, counters: Sequence[Path], ranges: Sequence[int]):
         self.name = name
-        self._counters = list(counters)
-        self._ranges = list(ranges)
-        self._last = [_number(path) for path in self._counters]
-        self._total = 0.0
+        self._counters, self._ranges = counters, ranges
+        self._last = [_number(path) for path in counters]
 
     def joules(self) -> float:
-        now = [_number(path) for path in self._counters]
-        for before, after, top in zip(self._last, now, self._ranges):
-            self._total += ((after - before) if after >= before else (after - before + top)) / 1e6
-        self._last = now
-        return self._total
+        before, self._last = self._last, [_number(path) for path in self._counters]
+        spent = zip(before, self._last, self._ranges)
+        return sum(new - old + (top if new < old else 0) for old, new, top in spent) / 1e6
 
 
 def find_sensor(sys: Path = Path("/sys")) -> Tuple[Optional[Sensor], str]:
@@ -134,7 +128,6 @@ class EnergyMetering(TrainerCallback):
         super().__init__()
         self._sensor, self._interval_s = sensor, interval_s
         self._joules = 0.0
-        self._last: Optional[float] = None  # the reading up to which everything is added or left out
         self._intervals: List[List[float]] = []  # [begin, end] of training, in Unix time
         self._training = False
         self._lock = threading.Lock()
@@ -179,26 +172,25 @@ class EnergyMetering(TrainerCallback):
         if self._sensor is None:
             return
         try:
-            now = self._sensor.joules()
+            spent = self._sensor.joules()
         except (OSError, ValueError) as error:  # of a busy bus, say: no reason to lose the training
             LOG.info(
                 f"note: the energy is not known, for {self._sensor.name} cannot be read any more: {error}"
             )
             self._sensor = None
             return
-        if self._training and self._last is not None:
-            self._joules += now - self._last
-        self._last = now
+        if self._training:  # what was spent before is left out
+            self._joules += spent
 
     def before_checkpoint(self) -> None:
         """Add what was spent so far."""
         self._switch(self._training)
 
-    def state(self) -> Dict[str, Any]:
+    def state(self) -> Values:
         """Return the state that a checkpoint keeps: up to the latest reading."""
         return {"joules": self._joules if self._sensor else None, "intervals": self._intervals}
 
-    def restore(self, state: Optional[Dict[str, Any]]) -> None:
+    def restore(self, state: Optional[Values]) -> None:
         """Continue from the state that a checkpoint kept."""
         if state is None:
             return
@@ -208,7 +200,7 @@ class EnergyMetering(TrainerCallback):
         else:
             self._joules = state["joules"]
 
-    def conclude(self) -> Dict[str, Any]:
+    def conclude(self) -> Values:
         """Return the energy, its source and the intervals of training."""
         return {
             "energy_joules": self._joules if self._sensor else None,

@@ -1,6 +1,5 @@
 """Loss and accuracy on held-out images after an epoch or every few; the best weights by a validation part."""
 
-import contextlib
 import functools
 import json
 import math
@@ -8,7 +7,7 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +22,8 @@ from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.snapshot import digest, preserve_variables
 from elastictrainer.training.callbacks import TrainerCallback
-from elastictrainer.training.stopwatch import VALIDATION
+from elastictrainer.training.clock import VALIDATION
+from elastictrainer.training.state import Values
 
 _SHARE = 0.1  # of a run by the clock, for evaluations that nobody asked for: its epochs may be short
 PARTS = {"test": "test", "val": "validation"}  # of the data, by short name
@@ -33,18 +33,26 @@ Minibatches = Iterable[Tuple[Any, ...]]  # images, labels, and perhaps whether t
 
 
 class Score(NamedTuple):
-    """The figures of a classifier on some images.
+    """How good a classifier is on some images.
 
     Attributes:
-        loss: mean cross-entropy, in nats.
+        epoch: of a run after which it was evaluated, from 1; 0: with the solved head.
         accuracy: 0..1.
+        loss: mean cross-entropy, in nats.
+        weights: their digest; 0: not known.
         old_and_new: `accuracy_old` and `accuracy_new` (0..1), of the old images and of the others; empty
             without both.
     """
 
-    loss: float
+    epoch: int
     accuracy: float
-    old_and_new: Dict[str, float]
+    loss: float
+    weights: int = 0
+    old_and_new: Dict[str, float] = {}
+
+    def is_better_than(self, other: "Score") -> bool:
+        """Return whether more of the images are right, or as many at a lower loss."""
+        return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
 
 
 class Evaluator:
@@ -54,11 +62,7 @@ class Evaluator:
         image_s: seconds for each image of the latest evaluation, without compiling; 0 before the first.
     """
 
-    def __init__(
-        self,
-        model: tf.keras.Model,
-        clock: Callable[[], float] = time.perf_counter,
-    ):
+    def __init__(self, model: tf.keras.Model, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
         self._objective = Objective(model, _cross_entropy)
         self.image_s = 0.0
@@ -92,7 +96,7 @@ class Evaluator:
             raise UsageError(
                 "there is no minibatch to evaluate on: what makes them must give them again at each call."
             )
-        return Score(loss_sum / count, correct / count, old_and_new)
+        return Score(0, correct / count, loss_sum / count, old_and_new=old_and_new)
 
     def _usual_s(self, took: List[Tuple[int, float]]) -> float:
         """Return the seconds of an image in minibatches that did not compile, as far as there are some."""
@@ -106,26 +110,6 @@ class Evaluator:
 def _cross_entropy(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     """Return the mean loss (a scalar) of integer labels and a graph's logits, or a softmax of them."""
     return classification_loss(activation_of(outputs) != "softmax")(labels, outputs)
-
-
-class Evaluated(NamedTuple):
-    """Weights of a run and how good they are.
-
-    Attributes:
-        epoch: after which, from 1; 0: with the solved head.
-        accuracy, loss, old_and_new: as of a `Score`.
-        weights: their digest; 0: not known.
-    """
-
-    epoch: int
-    accuracy: float
-    loss: float
-    weights: int = 0
-    old_and_new: Dict[str, float] = {}
-
-    def is_better_than(self, other: "Evaluated") -> bool:
-        """Return whether more of the images are right, or as many at a lower loss."""
-        return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
 
 
 class Evaluation(TrainerCallback):
@@ -158,7 +142,7 @@ class Evaluation(TrainerCallback):
         """
         super().__init__()
         self._minibatches, self._before_each, self._every, self._one_of = test, before_each, every, one_of
-        self._results: List[Evaluated] = []
+        self._results: List[Score] = []
         self._began_s = self._took_s = 0.0  # of the latest evaluation: training seconds before it, its own
 
     @functools.cached_property
@@ -170,7 +154,7 @@ class Evaluation(TrainerCallback):
         """Return the seconds that an image of the latest evaluation took; 0 before the first."""
         return self._evaluator.image_s
 
-    def evaluate(self, epoch: int) -> Dict[str, Any]:
+    def evaluate(self, epoch: int) -> Values:
         """Evaluate where it is time to; of a solved head also say on one of how many images."""
         if epoch and not self._is_due(epoch):
             return {}
@@ -191,7 +175,7 @@ class Evaluation(TrainerCallback):
             and _SHARE * (state.clock.watch.training() - self._began_s) > self._took_s
         )
 
-    def _score(self, epoch: int, one_of: int = 1) -> Evaluated:
+    def _score(self, epoch: int, one_of: int = 1) -> Score:
         """Return the score of the weights on one of so many images; of all of them it is noted."""
         state = self.run_state
         with state.clock.watch.lap(VALIDATION):
@@ -200,18 +184,17 @@ class Evaluation(TrainerCallback):
             score = self._evaluator(minibatches, self._before_each)
             if not math.isfinite(score.loss):
                 raise state.diverged(f"the {PARTS[self.part]} loss is {score.loss}")
-            weights = digest(state.model.variables)
-            result = Evaluated(epoch, score.accuracy, score.loss, weights, score.old_and_new)
+            score = score._replace(epoch=epoch, weights=digest(state.model.variables))
             if one_of == 1:
-                self._note(result)
+                self._note(score)
             self._took_s = time.perf_counter() - began
-        return result
+        return score
 
-    def _note(self, result: Evaluated) -> None:
+    def _note(self, result: Score) -> None:
         """Keep the score of the weights that the model has."""
         self._results.append(result)
 
-    def _of_last_weights(self) -> Optional[Evaluated]:
+    def _of_last_weights(self) -> Optional[Score]:
         """Return the score of the weights as they are, evaluated now if they were not yet.
 
         A callback may have ended the run after an epoch whose turn it was not, or put other weights back.
@@ -230,9 +213,9 @@ class Evaluation(TrainerCallback):
 
     def restore(self, state: Optional[List[Any]]) -> None:
         """Continue from the state that a checkpoint kept."""
-        self._results = [Evaluated(*result) for result in state or []]
+        self._results = [Score(*result) for result in state or []]
 
-    def conclude(self) -> Dict[str, Any]:
+    def conclude(self) -> Values:
         """Return accuracy and loss of the kept weights, evaluated now if they were not yet."""
         if not self.run_state.progress.epoch:
             return {}
@@ -277,9 +260,9 @@ class BestWeights(Evaluation):
         """
         super().__init__(validation, before_each, every)
         self._test, self._run, self._patience = test, run, patience
-        self._best: Optional[Evaluated] = None
+        self._best: Optional[Score] = None
 
-    def evaluate(self, epoch: int) -> Dict[str, Any]:
+    def evaluate(self, epoch: int) -> Values:
         """Evaluate where it is time to, keep the best weights, and end the run if it gets no better."""
         state, about = self.run_state, super().evaluate(epoch)
         if about and epoch:
@@ -294,7 +277,7 @@ class BestWeights(Evaluation):
                 state.model.stop_training = True
         return about
 
-    def _note(self, result: Evaluated) -> None:
+    def _note(self, result: Score) -> None:
         super()._note(result)
         if self._best is None or result.is_better_than(self._best):
             self._save(result)
@@ -308,7 +291,7 @@ class BestWeights(Evaluation):
                 f"note: {self._run.best_path} is gone or damaged: the best weights are chosen from here on"
             )
 
-    def conclude(self) -> Dict[str, Any]:
+    def conclude(self) -> Values:
         """Test the best weights; the model has its last ones afterwards."""
         last = self._of_last_weights()
         if last is None:
@@ -316,7 +299,12 @@ class BestWeights(Evaluation):
         if self._best is None:  # its file was lost
             self._save(last)
         assert self._best is not None
-        with self.run_state.clock.watch.lap(VALIDATION), self._best_in_model():
+        model = self.run_state.model
+        optimizer = optimizers.variables_of(model.optimizer)  # the file has it, too
+        # The model has its last weights again afterwards.
+        held = preserve_variables([*model.variables, *optimizer, *random_states(model)])
+        with self.run_state.clock.watch.lap(VALIDATION), held:
+            load_weights(model, self._run.best_path)
             score = self._evaluator(self._test())
         return {
             "kept_weights": self._run.best_path.name,
@@ -329,27 +317,18 @@ class BestWeights(Evaluation):
             "val_accuracy_last": last.accuracy,
         }
 
-    def _save(self, about: Evaluated) -> None:
+    def _save(self, about: Score) -> None:
         save_model(self.run_state.model, self._run.best_path, json.dumps(about._asdict()))
         self._best = about
 
-    @contextlib.contextmanager
-    def _best_in_model(self) -> Iterator[None]:
-        """Put the best weights into the model in this block."""
-        model = self.run_state.model
-        optimizer = optimizers.variables_of(model.optimizer)  # the file has it, too
-        with preserve_variables([*model.variables, *optimizer, *random_states(model)]):
-            load_weights(model, self._run.best_path)
-            yield
 
-
-def described_in(path: Path) -> Optional[Evaluated]:
+def described_in(path: Path) -> Optional[Score]:
     """Read the description of the weights in a file that `BestWeights` wrote; None where there is no
     whole one.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            return Evaluated(**json.loads(archive.comment))
+            return Score(**json.loads(archive.comment))
     except (OSError, ValueError, TypeError, zipfile.BadZipFile):
         return None
 

@@ -12,7 +12,7 @@ from elastictrainer.steps.keras_compat.fitting import without_optionals
 from elastictrainer.steps.objective import Minibatch
 from elastictrainer.training.clock import Clock
 from elastictrainer.training.fit_data import RunData
-from elastictrainer.training.progress import Progress
+from elastictrainer.training.state import Progress
 
 Probe = Callable[[int], Iterable[Any]]
 
@@ -35,11 +35,9 @@ class Feed:
     ):
         """
         Args:
-            clock, progress: of the run; `progress` says which minibatch is the next.
-            data: to read.
+            progress: says which minibatch is the next.
             probe: see Trainer.
             probe_count: number of minibatches to score tensors on without a `probe`.
-            first_epoch: see above.
         """
         self.first_epoch = first_epoch
         self._clock, self._progress, self._data = clock, progress, data

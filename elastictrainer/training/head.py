@@ -1,7 +1,7 @@
 """Solve the head before training: one pass over the images gives the features, a solver the weights."""
 
 import functools
-from typing import Any, Dict, List, Tuple
+from typing import Any, List, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,9 +12,9 @@ from elastictrainer.models.solved_head import SolvableHead, solve, solving_s
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.objective import Minibatch, crossentropy_terms
 from elastictrainer.steps.timing import CACHE_WRITE
-from elastictrainer.training.clock import Clock
+from elastictrainer.training.clock import HEAD, Clock
 from elastictrainer.training.feed import Feed
-from elastictrainer.training.stopwatch import HEAD
+from elastictrainer.training.state import Values
 
 # Images that a provisional head is solved on, where tensors are scored before the pass over all of them:
 # so many for a class, but no more than this share of the images.
@@ -29,11 +29,7 @@ class HeadPass:
     """
 
     def __init__(self, model: tf.keras.Model, clock: Clock, feed: Feed):
-        """
-        Args:
-            model: compiled.
-            clock: of the run.
-            feed: reads the data, which can be read in passes.
+        """Take a compiled model.
 
         Raises:
             UsageError: the model's last layer cannot be solved, its loss is another one, or the data can be
@@ -47,9 +43,9 @@ class HeadPass:
         self.head = SolvableHead(model)
         self._smoothing, self._class_weights = crossentropy_terms(model.loss)
         self._clock, self._feed = clock, feed
-        self._features: List[NDArray[Any]] = []
-        self._targets: List[NDArray[Any]] = []
-        self._weights: List[NDArray[Any]] = []
+        self._features: List[NDArray[np.float32]] = []
+        self._targets: List[NDArray[np.float32]] = []
+        self._weights: List[NDArray[np.float64]] = []
 
     def solve_on_sample(self) -> None:
         """Solve on the first images, so that the head knows enough for tensors to be scored."""
@@ -74,7 +70,7 @@ class HeadPass:
         """Drop the features collected so far."""
         self._features, self._targets, self._weights = [], [], []
 
-    def add(self, features: Any, minibatch: Minibatch) -> None:
+    def add(self, features: tf.Tensor, minibatch: Minibatch) -> None:
         """Collect the (batch, width) features of a minibatch."""
         labels, weights = minibatch[1]
         targets = self._as_targets(np.asarray(labels))
@@ -85,7 +81,7 @@ class HeadPass:
             counts = counts * (targets @ np.asarray(self._class_weights))
         self._weights.append(counts)
 
-    def finish(self) -> Dict[str, Any]:
+    def finish(self) -> Values:
         """Solve on the features collected, or on a pass over the images; returns figures of the solved head.
 
         `images`: how many it was solved on; `loss`: their mean, in nats; `seconds`: of pass and solving.
@@ -110,9 +106,8 @@ class HeadPass:
         if self._smoothing:
             targets = targets * (1 - self._smoothing) + self._smoothing / targets.shape[1]
         counted = None if (weights == 1).all() else weights
-        layer = self.head.layer
-        held = self.head.held_columns()
-        kernel, bias, loss = solve(features, targets, counted, bool(layer.use_bias), held)
+        with_bias, held = bool(self.head.layer.use_bias), self.head.held_columns()
+        kernel, bias, loss = solve(features, targets, counted, with_bias, held)
         self.head.assign(kernel, bias)
         return len(features), loss
 

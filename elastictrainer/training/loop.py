@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,12 +12,14 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.graphs import Nested
 from elastictrainer.steps.keras_compat.fitting import compilation, initial_epoch
 from elastictrainer.steps.objective import KerasObjective
 from elastictrainer.steps.tensor_kinds import head_mask
 from elastictrainer.steps.timing import CACHE_READ, time_steps
-from elastictrainer.training import stopwatch
+from elastictrainer.training import clock as laps
 from elastictrainer.training.cached_steps import CachedSteps
+from elastictrainer.training.clock import FULL_TRACING, LOOP, STEPS, TRACING, VALIDATION
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.graphs import Graphs
 from elastictrainer.training.head import HeadPass
@@ -31,10 +33,7 @@ from elastictrainer.training.planner import (
     plan_lines,
     step_share,
 )
-from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import FULL_TRACING, LOOP, STEPS, TRACING, VALIDATION
-
-Logs = Dict[str, Any]
+from elastictrainer.training.state import RunState, Values
 
 # With MobileNetV2, building the graphs of the first interval takes at most this share of what scoring
 # takes with its graphs.
@@ -64,13 +63,9 @@ class Loop:
         opening: int,
         selected_before: bool,
     ):
-        """
+        """Take the parts of a run, whose selector is made.
+
         Args:
-            run_state: of the run; its selector is made. Its `callbacks` are told of more than Keras' are.
-            work: what the run has to do.
-            feed: reads the data.
-            graphs: of the model's training.
-            cache: see above.
             head: solves the head before the first interval; None: it stays.
             limit: of memory; None: any. Full steps are timed on smaller minibatches within it.
             opening: full steps before the first selection.
@@ -86,7 +81,7 @@ class Loop:
         self._ratio, self._flops = 0.0, 0.0  # what the profile says: time over a full step's, operations
 
     def run(
-        self, given: Dict[str, Any], callbacks: Sequence[tf.keras.callbacks.Callback]
+        self, given: Values, callbacks: Sequence[tf.keras.callbacks.Callback]
     ) -> tf.keras.callbacks.History:
         """Train to the end of the run; returns Keras' History of its epochs.
 
@@ -122,20 +117,19 @@ class Loop:
                 self._plan()
             self._go_on(self.cache.resume)
         self._set_schedule()
-        logs: Logs = {}
+        logs: Values = {}
         while not self._over():
             logs = self._epoch(first + state.progress.epoch, given, told) or logs
         told.on_train_end(logs)
         return model.history
 
     def _over(self) -> bool:
-        state = self._state
-        if state.progress.batch:  # an epoch was interrupted
+        clock, progress = self._state.clock, self._state.progress
+        if progress.batch:  # an epoch was interrupted
             return False
-        by_steps = not state.clock.by_clock
-        return state.model.stop_training or (by_steps and state.progress.epoch >= state.clock.epochs)
+        return self._state.model.stop_training or (not clock.by_clock and progress.epoch >= clock.epochs)
 
-    def _epoch(self, epoch: int, given: Dict[str, Any], told: Any) -> Logs:
+    def _epoch(self, epoch: int, given: Values, told: Any) -> Values:
         """Make the steps of an epoch, or those that are left of it; returns its logs, none without a step."""
         state, model = self._state, self._state.model
         if not state.progress.batch:
@@ -162,9 +156,12 @@ class Loop:
         state.tell("on_steps_end")
         if not state.progress.batch:  # the data ended with the epoch before: this one is none
             return {}
-        logs = {name: _as_number(value) for name, value in model.get_metrics_result().items()}
+        logs: Values = {}
+        for name, value in model.get_metrics_result().items():
+            array = np.asarray(value)
+            logs[name] = array if array.ndim else array.item()
         logs.update(self._validated(epoch, given, told))
-        logs.update(state.evaluate(state.progress.epoch + 1))
+        logs.update(state.tell("evaluate", state.progress.epoch + 1))
         told.on_epoch_end(epoch, logs)
         # Keras' callbacks see what `Model.fit` would give them; its History has more.
         ratio = state.ratio(state.epoch_step_ms())
@@ -175,7 +172,7 @@ class Loop:
         state.tell("on_epoch_done")
         return logs
 
-    def _step(self) -> Logs:
+    def _step(self) -> Values:
         """Train on the next minibatch; returns the metrics of the epoch so far, by name.
 
         Raises:
@@ -204,7 +201,7 @@ class Loop:
                 minibatch = self._feed.fetch()
             start = watch.clock() if first else start
             if self._head_alone:
-                lap, timed = stopwatch.HEAD, False
+                lap, timed = laps.HEAD, False
                 with watch.lap(lap):
                     loss = self._evaluate(*minibatch)
             else:
@@ -256,12 +253,12 @@ class Loop:
         self.cache.free_cache()
         if stage.trains:
             if head and self._work.scores and not stage.last_layers:
-                with watch.lap(stopwatch.HEAD):
+                with watch.lap(laps.HEAD):
                     head.solve_on_sample()
-            with watch.lap(stopwatch.IMPORTANCE):
+            with watch.lap(laps.IMPORTANCE):
                 selector.score(stage.last_layers)
             share = self._step_share(stage, self._work.cached)  # now, for scoring has taken time
-            with watch.lap(stopwatch.SELECTION):
+            with watch.lap(laps.SELECTION):
                 mask = selector.begin(share, self._work.cached)
             if self._work.cached and not mask.all():
                 cached = self._try(lambda: self.cache.write_cache(mask, head))
@@ -270,11 +267,11 @@ class Loop:
             selector.settle(state.progress.step)
         state.clock.stage_begun = True
         if head:
-            with watch.lap(stopwatch.HEAD):
+            with watch.lap(laps.HEAD):
                 about = head.finish()
             state.progress.start_loss = about["loss"]
             # `finish` solves the head on the features of the whole pass: only now are its weights final.
-            state.tell("on_head", {**about, **state.evaluate(0)})
+            state.tell("on_head", {**about, **state.tell("evaluate", 0)})
             # The cache holds the provisional head where the selection leaves it out.
             self._go_on(self.cache.refresh_cache)
 
@@ -292,7 +289,7 @@ class Loop:
             LOG.info(f"not cached: {error}")
             stage = self._state.clock.stage
             assert stage is not None
-            with self._state.clock.watch.lap(stopwatch.SELECTION):
+            with self._state.clock.watch.lap(laps.SELECTION):
                 self._state.selector.select(self._step_share(stage, False), False)
             return False
         return True
@@ -303,7 +300,7 @@ class Loop:
         if now.intervals:
             graphs_s = watch.of(TRACING) / now.intervals
         elif self._work.scores and not stage.last_layers:
-            graphs_s = _LIKE_SCORING * watch.of(stopwatch.IMPORTANCE, FULL_TRACING)
+            graphs_s = _LIKE_SCORING * watch.of(laps.IMPORTANCE, FULL_TRACING)
         else:
             graphs_s = GRAPH_STEPS * 1e-3 * (now.full_ms or 0.0)
         return step_share(self._work, now, stage, cached, graphs_s)
@@ -365,16 +362,16 @@ class Loop:
                 state.progress.timed_full_ms.append(selector.profile.full_ms)
             return
         watch, variables = state.clock.watch, model.trainable_variables
-        with contextlib.ExitStack() as laps:
+        with contextlib.ExitStack() as stack:
             if not selector.selects:
-                laps.enter_context(watch.lap(stopwatch.CALIBRATION))
+                stack.enter_context(watch.lap(laps.CALIBRATION))
                 full = CompiledStep(KerasObjective(model), model.optimizer, variables, self._steps.metrics)
             else:
                 full = self._steps.get(np.ones(len(variables), bool))
                 if limit is None:
                     with watch.lap(FULL_TRACING):
                         full.trace(*self._feed.spec)
-                laps.enter_context(watch.lap(stopwatch.TIMING))
+                stack.enter_context(watch.lap(laps.TIMING))
             # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
             probe = self._feed.probe if limit is None else limit.shortened(self._feed.probe)
             scale = 1.0 if limit is None else limit.scale
@@ -398,15 +395,15 @@ class Loop:
             rate = state.rates.rate(state.clock.share(state.progress.step))
             optimizers.set_rate(state.model.optimizer, rate)
 
-    def _trainable_now(self) -> Any:
+    def _trainable_now(self) -> List[int]:
         return [id(v) for v in self._state.model.trainable_variables]
 
-    def _evaluate(self, x: Any, y: Any) -> float:
+    def _evaluate(self, x: Nested, y: Nested) -> float:
         """Return the loss of a minibatch that nothing is trained on; the metrics take it in."""
         objective, metrics = self._steps.objective, self._steps.metrics
 
         @tf.function  # without a graph Keras 3 would hold the outputs of all layers
-        def loss_of(x: Any, y: Any) -> tf.Tensor:
+        def loss_of(x: Nested, y: Nested) -> tf.Tensor:
             outputs, loss = objective(x, y, training=False)
             for metric in metrics:
                 metric.update_state(y, outputs)
@@ -427,7 +424,7 @@ class Loop:
         progress.predicted_ratio += self._ratio
         progress.flops += self._flops
 
-    def _validated(self, epoch: int, given: Dict[str, Any], told: Any) -> Logs:
+    def _validated(self, epoch: int, given: Values, told: Any) -> Values:
         """Return the entries of validation for an epoch's logs, where `fit` was asked for it."""
         data, every = given.get("validation_data"), given.get("validation_freq") or 1
         due = (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
@@ -446,9 +443,3 @@ class Loop:
                 return_dict=True,
             )
         return {f"val_{name}": value for name, value in results.items()}
-
-
-def _as_number(value: Any) -> Any:
-    """Return a metric's value as a number, or as an array where it is one."""
-    array = np.asarray(value)
-    return array if array.ndim else array.item()

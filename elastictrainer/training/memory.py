@@ -41,7 +41,7 @@ class MemoryLimit:
 
     limit: float
     step: StepMemory
-    connected: NDArray[Any]
+    connected: NDArray[np.bool_]
     weights: float
     scale: float = 1.0
     folder: Optional[Path] = None

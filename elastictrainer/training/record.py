@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from typing import Any, ContextManager, Dict, Optional, Sequence
+from typing import Any, ContextManager, Dict, Optional
 
 import tensorflow as tf
 
@@ -14,9 +14,9 @@ from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.training.callbacks import TrainerCallback
+from elastictrainer.training.clock import CHECKPOINT
 from elastictrainer.training.evaluation import PARTS, Evaluation
-from elastictrainer.training.state import RunState
-from elastictrainer.training.stopwatch import CHECKPOINT
+from elastictrainer.training.state import RunState, Values
 
 # Keys of metrics.jsonl in an epoch's line: how the value is shown, and what it is multiplied by.
 _LINE = {
@@ -30,14 +30,6 @@ _LINE = {
     "ratio": ("ratio {:.3f}", 1),
     "train_seconds": ("{:.1f} s", 1),
 }
-_TRAIN_SCALARS = (
-    "train_loss",
-    "train_accuracy",
-    "step_ms_median",
-    "train_seconds",
-    "learning_rate",
-    "ratio",
-)
 # Without tqdm's own estimate, which is of the epoch's steps alone.
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
 
@@ -62,13 +54,7 @@ class Display:
         self._quiet = quiet
         self._bar: Any = None
         self._run = run
-        self._writers: Dict[str, Any] = {}
-
-    def _writer(self, split: str) -> Any:
-        """Return TensorBoard's writer; made when the first event is written. None without a run."""
-        if self._run is not None and split not in self._writers:
-            self._writers[split] = tf.summary.create_file_writer(str(self._run.events_path / split))
-        return self._writers.get(split)
+        self._writers: Values = {}
 
     def say(self, line: str) -> None:
         """Log a line, which is printed above a bar if there is one."""
@@ -92,7 +78,7 @@ class Display:
                 bar_format=_BAR,
             )
 
-    def step_done(self, state: RunState, logs: Dict[str, Any]) -> None:
+    def step_done(self, state: RunState, logs: Values) -> None:
         """Advance the bar; metrics (`logs`) and ratio are read only when there is a bar to show them."""
         if self._bar is None:
             return
@@ -109,9 +95,7 @@ class Display:
             self._bar.set_postfix(shown, refresh=False)
         self._bar.update()
 
-    def epoch_ends(
-        self, record: Dict[str, Any], epochs: Optional[int], left_s: Optional[float] = None
-    ) -> None:
+    def epoch_ends(self, record: Values, epochs: Optional[int], left_s: Optional[float] = None) -> None:
         """Print and plot an epoch of `epochs`.
 
         Args:
@@ -127,18 +111,22 @@ class Display:
         if left_s:
             words.append(f"{duration(left_s)} left")
         self.say("  ".join(words))
-        self._scalars("train", record, _TRAIN_SCALARS)
-        for split in ("val", "test"):
-            self._scalars(split, record, (f"{split}_loss", f"{split}_accuracy"))
+        self._write_events(record)
 
-    def _scalars(self, split: str, record: Dict[str, Any], keys: Sequence[str]) -> None:
-        known = [key for key in keys if record.get(key) is not None]
-        writer = self._writer(split) if known else None
-        if writer is None:
+    def _write_events(self, record: Values) -> None:
+        """Write an epoch's figures for TensorBoard, into a folder for each part of the data."""
+        if self._run is None:
             return
-        with writer.as_default():
-            for key in known:
-                tf.summary.scalar(f"{split}/{key.removeprefix(split + '_')}", record[key], record["step"])
+        for key in (*_LINE, "learning_rate"):
+            if record.get(key) is None:
+                continue
+            part, _, name = key.partition("_")
+            part, name = (part, name) if part in ("train", *PARTS) else ("train", key)
+            if part not in self._writers:
+                self._writers[part] = tf.summary.create_file_writer(str(self._run.events_path / part))
+            with self._writers[part].as_default():
+                tf.summary.scalar(f"{part}/{name}", record[key], record["step"])
+        for writer in self._writers.values():
             writer.flush()
 
     def close(self) -> None:
@@ -186,7 +174,7 @@ class RunRecord(TrainerCallback):
         """Close the display at the end."""
         return contextlib.closing(self._display)
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_begin(self, logs: Optional[Values] = None) -> None:
         """Raise UsageError if another run has written."""
         if self._run is None:
             return
@@ -197,18 +185,18 @@ class RunRecord(TrainerCallback):
                 "Checkpointing(..., resume=True)."
             )
 
-    def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Optional[Values] = None) -> None:
         """Show that an epoch begins."""
         state = self.run_state
         self._display.epoch_begins(
             state.progress.epoch + 1, self._epochs, state.clock.steps_per_epoch, state.progress.batch
         )
 
-    def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
         """Show the step."""
         self._display.step_done(self.run_state, logs or {})
 
-    def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Optional[Values] = None) -> None:
         """Write and show the epoch's line."""
         state, progress, logs = self.run_state, self.run_state.progress, logs or {}
         trained_s, step_ms = state.clock.watch.training(), state.epoch_step_ms()
@@ -243,7 +231,7 @@ class RunRecord(TrainerCallback):
         """Return the part of the data that epochs are evaluated on: "test" or "val"."""
         return next((c.part for c in self.run_state.callbacks if isinstance(c, Evaluation)), "val")
 
-    def _evaluated(self, logs: Dict[str, Any]) -> Dict[str, Optional[float]]:
+    def _evaluated(self, logs: Values) -> Dict[str, Optional[float]]:
         """Return loss and accuracy of an evaluation by our keys; Keras' are `val_...` for any part."""
         return {f"{self._part}_{name}": _value(logs, f"val_{name}") for name in ("loss", "accuracy")}
 
@@ -251,18 +239,18 @@ class RunRecord(TrainerCallback):
     def _epochs(self) -> Optional[int]:
         return None if self.run_state.clock.by_clock else self.run_state.clock.epochs
 
-    def on_selection(self, record: Dict[str, Any]) -> None:
+    def on_selection(self, record: Values) -> None:
         """Write the selection."""
         if self._run is None:
             return
         self._run.add_selection(record)
         self._written["selections"] += 1
 
-    def on_head(self, record: Dict[str, Any]) -> None:
+    def on_head(self, record: Values) -> None:
         """Write and show the solved head: from here on there is a usable model in the run folder."""
         trained_s, part = self.run_state.clock.watch.training(), self._part
         one_of = record.get("one_of", 1)
-        line: Dict[str, Any] = {
+        line: Values = {
             "epoch": 0,
             "step": 0,
             "train_loss": record["loss"],
@@ -301,7 +289,7 @@ class RunRecord(TrainerCallback):
             self._run.rewind(self._written["metrics"], self._written["selections"])
             self.run_state.selections[:] = self._run.selections()
 
-    def conclude(self) -> Dict[str, Any]:
+    def conclude(self) -> Values:
         """Return peak memory, and the entries given as `about`."""
         return {
             "peak_rss_bytes": environment.peak_rss_bytes(),
@@ -309,12 +297,12 @@ class RunRecord(TrainerCallback):
             **self._about,
         }
 
-    def on_fit_end(self, summary: Dict[str, Any]) -> None:
+    def on_fit_end(self, summary: Values) -> None:
         """Write the model and the summary."""
         if self._run is not None:
             save_model(self.run_state.model, self._run.model_path)
             self._run.write_summary(summary)
 
 
-def _value(logs: Dict[str, Any], name: str) -> Optional[float]:
+def _value(logs: Values, name: str) -> Optional[float]:
     return float(logs[name]) if name in logs else None

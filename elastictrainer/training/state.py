@@ -1,22 +1,103 @@
 """The state of a run: what it is, its clock, its progress and its selector; and its figures."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import RunError
 from elastictrainer.selection.run_selector import Selector
-from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE
-from elastictrainer.training import stopwatch
-from elastictrainer.training.clock import Clock
+from elastictrainer.training import clock as laps
+from elastictrainer.training.clock import CALIBRATION, VALIDATION, Clock
 from elastictrainer.training.planner import Now
-from elastictrainer.training.progress import Progress, typical_ms
-from elastictrainer.training.stopwatch import CALIBRATION, VALIDATION
+
+Values = Dict[str, Any]  # by name: Keras' logs, a line of a file, figures of a run
+
+_RECENT = 10_000  # step times that the run's median is of: enough for it, and a checkpoint stays small
+
+
+def typical_ms(measured: Sequence[float]) -> float:
+    """Return the mean of step times, each counted as three times the median at most.
+
+    A median would leave out the rare long steps that are part of any training; one step during which the
+    machine slept would spoil a mean.
+    """
+    return float(np.minimum(measured, 3 * np.median(measured)).mean())
+
+
+@dataclass
+class Progress:
+    """The progress of a run between two steps. JSON values only.
+
+    Attributes:
+        epoch: epochs finished, their evaluation included.
+        batch: minibatches done of the epoch going on.
+        step: training steps done.
+        loss_sum: of the epoch going on.
+        epoch_ms: step times of the epoch going on; without the first step of each compiled graph, as below.
+        recent_ms: the latest step times of the run, 10,000 at most.
+        predicted_ratio: sum over the steps done of what the profile predicts, over a full step.
+        flops: floating point operations of the steps done, as far as the profile counts them.
+        timed_full_ms: times of full steps measured for comparison.
+        cache_hits: steps done that read from it.
+        cache_bytes: of the largest cache.
+        stopped: why the run ends before its last epoch; None: it does not.
+        start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
+        cache_origin: how the interval's cache began, as JSON values; None: there is none.
+        trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    epoch_ms: List[float] = field(default_factory=list)
+    recent_ms: List[float] = field(default_factory=list)
+    predicted_ratio: float = 0.0
+    flops: float = 0.0
+    timed_full_ms: List[float] = field(default_factory=list)
+    cache_hits: int = 0
+    cache_bytes: int = 0
+    trained_s: float = 0.0
+    epochs_flops: float = 0.0
+    stopped: Optional[str] = None
+    start_loss: Optional[float] = None
+    cache_origin: Optional[Values] = None
+
+    def step_took(self, ms: float) -> None:
+        """Add a step's time to the medians."""
+        self.epoch_ms.append(ms)
+        self.recent_ms.append(ms)
+        if len(self.recent_ms) > 2 * _RECENT:
+            del self.recent_ms[:_RECENT]
+
+    def step_done(self, loss: float) -> None:
+        """Count one more minibatch."""
+        self.loss_sum += loss
+        self.batch += 1
+        self.step += 1
+
+    def epoch_done(self, trained_s: float) -> None:
+        """Count one more epoch, after `trained_s` seconds of training."""
+        self.epoch += 1
+        self.batch = 0
+        self.loss_sum = 0.0
+        self.epoch_ms = []
+        self.trained_s = trained_s
+        self.epochs_flops = self.flops
+
+    def to_json(self) -> Values:
+        """Return the argument of `restore`."""
+        return {**asdict(self), "recent_ms": self.recent_ms[-_RECENT:]}
+
+    def restore(self, values: Values) -> None:
+        """Go on from what `to_json` gave; a checkpoint of another version may hold more, or less."""
+        for name in values.keys() & vars(self).keys():
+            setattr(self, name, values[name])
 
 
 @dataclass
@@ -34,6 +115,7 @@ class RunState:
         selections: the record of each selection, as in selections.jsonl.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: the checkpoint to resume from; None: none yet.
+        selector: decides which tensors train; made on the first minibatch.
     """
 
     model: tf.keras.Model
@@ -43,21 +125,11 @@ class RunState:
     progress: Progress = field(default_factory=Progress)
     rates: Optional[RateSchedule] = None
     callbacks: List[Any] = field(default_factory=list)
-    selections: List[Dict[str, Any]] = field(default_factory=list)
+    selections: List[Values] = field(default_factory=list)
     loss: float = float("nan")
     step_ms: float = float("nan")
     last_checkpoint: Optional[Path] = None
-    _selector: Optional[Selector] = field(default=None, init=False)
-
-    @property
-    def selector(self) -> Selector:
-        """Return what decides which tensors train; made on the first minibatch."""
-        assert self._selector is not None, "it is made on the first minibatch"
-        return self._selector
-
-    @selector.setter
-    def selector(self, selector: Selector) -> None:
-        self._selector = selector
+    selector: Selector = field(init=False, repr=False)
 
     def now(self) -> Now:
         """Return what the planner has to know of the run as it stands."""
@@ -75,27 +147,18 @@ class RunState:
             full_ms=None if full_ms is None else clock.slowdown * full_ms,
         )
 
-    def note_selection(self, record: Dict[str, Any]) -> None:
+    def note_selection(self, record: Values) -> None:
         """Keep the record of a selection, and tell the callbacks."""
         record = {"epoch": self.progress.epoch, **record}
         self.selections.append(record)
         self.tell("on_selection", record)
 
-    def tell(self, event: str, *about: Any) -> None:
-        """Call a method of TrainerCallback, by its name, of each callback."""
+    def tell(self, event: str, *about: Any) -> Values:
+        """Call a method of TrainerCallback, by its name, of each callback; return the entries they gave."""
+        entries: Values = {}
         for callback in self.callbacks:
-            getattr(callback, event)(*about)
-
-    def evaluate(self, epoch: int) -> Dict[str, Any]:
-        """Return what the callbacks say of the weights after `epoch` epochs; 0: of the solved head."""
-        about: Dict[str, Any] = {}
-        for callback in self.callbacks:
-            about.update(callback.evaluate(epoch))
-        return about
-
-    def metric_variables(self) -> List[tf.Variable]:
-        """Return all variables of the model's metrics."""
-        return tf_variables(v for metric in self.model.metrics for v in metric.variables)
+            entries.update(getattr(callback, event)(*about) or {})
+        return entries
 
     def diverged(self, what: str) -> RunError:
         """Return the error to raise where `what` shows that training has diverged."""
@@ -117,8 +180,8 @@ class RunState:
         """
         if self.progress.timed_full_ms:
             return typical_ms(self.progress.timed_full_ms)
-        trains_all = self._selector is not None and self._selector.mask.all()
-        return typical_ms(self.progress.recent_ms) if trains_all and self.progress.recent_ms else None
+        trains_all = bool(self.progress.recent_ms) and self.selector.mask.all()
+        return typical_ms(self.progress.recent_ms) if trains_all else None
 
     def ratio(self, step_ms: Optional[float]) -> Optional[float]:
         """Return `step_ms` over a full step of this run; None where none was timed for comparison."""
@@ -137,12 +200,12 @@ class RunState:
             return None
         if self.clock.by_clock:
             return 1e-3 * full_ms * self.clock.epochs * self.clock.steps_per_epoch + self.compiling_s()
-        compiling = self.clock.watch.of(stopwatch.FULL_TRACING) > 0  # the first run, a step, is in that
-        return 1e-3 * full_ms * (self.progress.step - compiling) + self.clock.watch.of(*stopwatch.SHARED)
+        compiling = self.clock.watch.of(laps.FULL_TRACING) > 0  # the first run, a step, is in that
+        return 1e-3 * full_ms * (self.progress.step - compiling) + self.clock.watch.of(*laps.SHARED)
 
     def compiling_s(self) -> float:
         """Return the seconds spent so far on making variables and compiling the full step."""
-        return self.clock.watch.of(stopwatch.BUILDING, stopwatch.FULL_TRACING)
+        return self.clock.watch.of(laps.BUILDING, laps.FULL_TRACING)
 
     def seconds_left(self) -> Optional[float]:
         """Return how long the run will go on, validation included, at its pace so far; None before a step."""
@@ -152,7 +215,7 @@ class RunState:
         return spent_s / steps * (self.clock.epochs * self.clock.steps_per_epoch - steps) if steps else None
 
 
-def summary_of(state: RunState) -> Dict[str, Any]:
+def summary_of(state: RunState) -> Values:
     """Return the run's figures so far, as in summary.json: docs/run-folder.md has every key with its
     unit.
 
@@ -178,11 +241,11 @@ def summary_of(state: RunState) -> Dict[str, Any]:
         "full_training_seconds": full_s,
         "validation_seconds": watch.of(VALIDATION),
         "calibration_seconds": watch.of(CALIBRATION),
-        "importance_seconds": watch.of(stopwatch.IMPORTANCE, stopwatch.TIMING),
-        "selection_seconds": watch.of(stopwatch.SELECTION),
-        "trace_seconds": watch.of(stopwatch.TRACING, stopwatch.FULL_TRACING),
-        "head_seconds": watch.of(stopwatch.HEAD),
-        "checkpoint_seconds": watch.of(stopwatch.CHECKPOINT),
+        "importance_seconds": watch.of(laps.IMPORTANCE, laps.TIMING),
+        "selection_seconds": watch.of(laps.SELECTION),
+        "trace_seconds": watch.of(laps.TRACING, laps.FULL_TRACING),
+        "head_seconds": watch.of(laps.HEAD),
+        "checkpoint_seconds": watch.of(laps.CHECKPOINT),
         "cache_write_seconds": watch.of(CACHE_WRITE),
         "cache_read_seconds": watch.of(CACHE_READ),
         "cached_share": progress.cache_hits / steps if steps else 0.0,

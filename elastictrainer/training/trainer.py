@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 import time
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, List, Optional, Union
 
 import tensorflow as tf
 
@@ -26,7 +26,7 @@ from elastictrainer.steps.snapshot import digest
 from elastictrainer.training.cached_steps import CachedSteps
 from elastictrainer.training.callbacks import TrainerCallback, require_supported_callbacks
 from elastictrainer.training.checkpoints import Checkpointing
-from elastictrainer.training.clock import Clock, Deadline
+from elastictrainer.training.clock import BUILDING, CALIBRATION, Clock, Deadline, Stopwatch
 from elastictrainer.training.feed import Feed, Probe
 from elastictrainer.training.fit_data import effective_cache, run_data
 from elastictrainer.training.graphs import Graphs, check_tensors, make_graphs, make_scorer, make_selector
@@ -34,38 +34,9 @@ from elastictrainer.training.head import HeadPass
 from elastictrainer.training.loop import Loop
 from elastictrainer.training.memory import limited
 from elastictrainer.training.planner import PLAIN_INTERVAL, Work, require_reachable
-from elastictrainer.training.state import RunState, summary_of
-from elastictrainer.training.stopwatch import BUILDING, CALIBRATION, Stopwatch
+from elastictrainer.training.state import RunState, Values, summary_of
 
 _OPENING = 48  # full steps before the first selection where the head is not solved
-
-
-@dataclasses.dataclass(frozen=True)
-class SelectionSettings:
-    """Settings of a scheme that selects.
-
-    Attributes:
-        rho: requested training time over full training's.
-        interval: epochs between two selections; None: see `planner.next_stage`.
-        importance_batches: probe minibatches of a selection.
-        deterministic: the profile alone decides what trains; the clock decides nothing.
-
-    Raises:
-        UsageError: an attribute out of range.
-    """
-
-    rho: float = 0.5
-    interval: Optional[int] = None
-    importance_batches: int = 5
-    deterministic: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("interval", "importance_batches"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} must be at least 1, not {value}.")
-        if not 0 < self.rho <= 1:
-            raise UsageError(f"rho must be above 0 and at most 1, not {self.rho:g}.")
 
 
 @dataclasses.dataclass
@@ -79,7 +50,7 @@ class _Left:
         timed_full_ms: times of full steps measured for comparison.
     """
 
-    policy: Optional[Dict[str, Any]] = None
+    policy: Optional[Values] = None
     steps: int = 0
     weights: int = 0
     timed_full_ms: List[float] = dataclasses.field(default_factory=list)
@@ -159,12 +130,18 @@ class Trainer:
         self.scheme_name = scheme if isinstance(scheme, str) else type(scheme).__name__
         self.profile = profile
         self._owns_profile = profile is None  # `fit` makes the profile
-        self.selection = SelectionSettings(rho, interval, importance_batches, deterministic)
+        for name, value in (("interval", interval), ("importance_batches", importance_batches)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be at least 1, not {value}.")
+        if not 0 < rho <= 1:
+            raise UsageError(f"rho must be above 0 and at most 1, not {rho:g}.")
+        self.rho, self.importance_batches = rho, importance_batches
+        self._interval, self._deterministic = interval, deterministic
         if memory is not None and not self.scheme.selects:
             raise UsageError(
                 f"memory: the scheme {self.scheme_name} selects nothing, so nothing can be left out."
             )
-        if memory is not None and self.selection.deterministic:
+        if memory is not None and deterministic:
             raise UsageError("memory: what fits differs from run to run, which excludes deterministic=True.")
         HEAD.check(head)
         if head != "solve" and not self.scheme.trains:
@@ -189,7 +166,7 @@ class Trainer:
             return
         check_tensors(self.profile, len(self.model.trainable_variables))
         if self.scheme.selects and self.deadline is None:
-            require_reachable(self.selection.rho, self.profile, self.activation_cache.mode != "off")
+            require_reachable(self.rho, self.profile, self.activation_cache.mode != "off")
 
     def compile(self, *arguments: Any, **options: Any) -> None:
         """Compile as `Model.compile` does, but without XLA; a compiled model need not be compiled again.
@@ -239,15 +216,14 @@ class Trainer:
         given = validation_split_off(given)
         cache, reason = effective_cache(self.activation_cache, given)
         # A deadline takes the place of rho. Where every step does all work, rho says what a step may take.
-        rho = self.selection.rho if selects and (self.deadline is None or cache.mode == "off") else None
+        rho = self.rho if selects and (self.deadline is None or cache.mode == "off") else None
         reads_more = cache.mode != "off" or self.head == "solve"
         data = run_data(self.model, given, reads_more)
         clock = Clock(epochs - first_epoch, data.steps, self.deadline, Stopwatch(self._clock))
         state = RunState(self.model, self.scheme_name, rho, clock, rates=self.rates, callbacks=ours)
         for callback in ours:
             callback.run_state = state
-        probe_count = self.selection.importance_batches
-        feed = Feed(clock, state.progress, data, self._probe, probe_count, first_epoch)
+        feed = Feed(clock, state.progress, data, self._probe, self.importance_batches, first_epoch)
         with contextlib.ExitStack() as stack:
             stack.enter_context(printed(given.get("verbose") != 0))
             if reason:
@@ -267,8 +243,7 @@ class Trainer:
             if not selects and not self._left.timed_full_ms:
                 loop.time_full_steps(again=True)  # the machine may have changed since the start
             summary = summary_of(state)
-            for callback in ours:
-                summary.update(callback.conclude())
+            summary.update(state.tell("conclude"))
             state.tell("on_fit_end", summary)
         history.elastic, history.selections = summary, state.selections
         self.profile = state.selector.profile or self.profile
@@ -281,8 +256,6 @@ class Trainer:
         What an earlier run has left is used where it still holds.
 
         Args:
-            state: of the run; it gets its selector.
-            feed: reads the data.
             cache: settings of the activation cache, "off" where the data cannot be cached.
             resumed: whether the run goes on from a checkpoint, after its head was solved.
 
@@ -324,8 +297,8 @@ class Trainer:
             epochs=clock.epochs,
             steps_per_epoch=clock.steps_per_epoch,
             rho=1.0 if state.rho is None else state.rho,
-            by_share=cached and scheme.selects and not self.selection.deterministic and not clock.deadline,
-            interval=self.selection.interval,
+            by_share=cached and scheme.selects and not self._deterministic and not clock.deadline,
+            interval=self._interval,
             by_deadline=clock.deadline is not None,
             check_s=clock.deadline.check_s if clock.deadline else 0.0,
             trains=scheme.trains,
@@ -337,8 +310,8 @@ class Trainer:
             solving_s=head.solving_s if head else 0.0,
         )
         scorer = graphs.scorer if scheme is self.scheme else make_scorer(scheme, steps)
-        batches, log = self.selection.importance_batches, state.note_selection
-        state.selector = make_selector(scheme, profile, steps, scorer, feed.probe, batches, log, limit)
+        batches, note = self.importance_batches, state.note_selection
+        state.selector = make_selector(scheme, profile, steps, scorer, feed.probe, batches, note, limit)
         keeps = False
         if short and left.policy is not None and self._still_selected(clock.steps_per_epoch):
             keeps = True
@@ -370,7 +343,7 @@ class Trainer:
         if not all(isinstance(part, tf.TensorSpec) for part in parts):
             return "the data has ragged or sparse parts"
         # Times measured in this run must not affect the selections.
-        if self.selection.deterministic and profile is not None and profile.cache is None:
+        if self._deterministic and profile is not None and profile.cache is None:
             return "the profile does not have the costs of a cache (et-profile measures them)"
         return ""
 
@@ -391,14 +364,14 @@ class Trainer:
         selected, weights = selector.state() if selector.selects else None, digest(self.model.variables)
         self._left = _Left(selected, steps, weights, state.progress.timed_full_ms)
 
-    def state(self) -> Dict[str, Any]:
+    def state(self) -> Values:
         """Return the state for `restore`, as JSON values: the profile, and the selection with its scores.
 
         Weights and optimizer are not in it: save the model.
         """
         return {"profile": self.profile and self.profile.to_json(), **dataclasses.asdict(self._left)}
 
-    def restore(self, state: Dict[str, Any]) -> None:
+    def restore(self, state: Values) -> None:
         """Go on from `state` of another trainer, of the same model with the same weights, compiled alike.
 
         With other weights tensors are scored again by the next `fit`. Graphs of this trainer stay.

@@ -23,13 +23,29 @@ def data(tf, scale=1.0):
     return [(tf.constant(x, tf.float32), tf.constant(y)) for x, y in zip(images, labels)]
 
 
-def cache_of(tf, step, minibatches, settings=EXACT, capacity=BATCH * STEPS):
+def step_of(tf, layers, network=residual, **options):
+    tf.keras.utils.set_random_seed(1)
+    return trained_step(tf, network(tf), layers, **options)
+
+
+def cache_of(tf, step, minibatches, settings=EXACT, features_of=None, written=False):
+    """A cache; `features_of`: the kernel of a layer; `written`: it holds the minibatches."""
     from elastictrainer.cache.activation_cache import ActivationCache
     from elastictrainer.cache.forward_pass import ForwardPass
 
     spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), minibatches[0])
     forward = ForwardPass(step.objective, step.optimizer, minibatches[0])
-    return ActivationCache(step, minibatches[0], spec, capacity, settings, forward)
+    features = None if features_of is None else forward.features(features_of)
+    options = {"settings": settings, "forward": forward, "features": features}
+    cache = ActivationCache(step, minibatches[0], spec, BATCH * STEPS, **options)
+    for minibatch in minibatches if written else ():
+        cache.write(minibatch)
+    return cache
+
+
+def trained(cache, *epochs):
+    """The losses of cached steps in these epochs."""
+    return [float(cache.train(cache.read(epoch, k))) for epoch in epochs for k in range(STEPS)]
 
 
 def shuffled(minibatches, epoch):
@@ -49,14 +65,11 @@ def shuffled(minibatches, epoch):
 )
 def test_cached_steps_train_as_steps_that_compute_everything(tf, tmp_path, layers, place):
     settings = EXACT if place == "memory" else CacheSettings("auto", "float32", 0, tmp_path, EXACT.seed)
-    tf.keras.utils.set_random_seed(1)
-    step = trained_step(tf, residual(tf), layers)
+    step = step_of(tf, layers)
     minibatches, variables = data(tf), everything(step)
-    cache = cache_of(tf, step, minibatches, settings)
     before = values(variables)
-    for minibatch in minibatches:
-        cache.write(minibatch)
-    losses = [float(cache.train(cache.read(epoch, k))) for epoch in (1, 2) for k in range(STEPS)]
+    cache = cache_of(tf, step, minibatches, settings, written=True)
+    losses = trained(cache, 1, 2)
     after = values(variables)
     cache.close()
     assign(variables, before)
@@ -69,54 +82,43 @@ def test_cached_steps_train_as_steps_that_compute_everything(tf, tmp_path, layer
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float16", marks=pytest.mark.long)])
 def test_bfloat16_is_cached_exactly(tf, mixed_precision, dtype):
     """float32 holds all of its numbers, and float16 those of usual size."""
-    tf.keras.utils.set_random_seed(1)
-    step = trained_step(tf, residual(tf), ["c4", "head"])
+    step = step_of(tf, ["c4", "head"])
     minibatches, variables = data(tf), everything(step)
-    cache = cache_of(tf, step, minibatches, CacheSettings(dtype=dtype, seed=EXACT.seed))
-    assert {column.dtype for column in cache.storage.columns[:-1]} == {dtype}
     before = values(variables)
-    for minibatch in minibatches:
-        cache.write(minibatch)
-    losses = [float(cache.train(cache.read(1, k))) for k in range(STEPS)]
+    cache = cache_of(tf, step, minibatches, CacheSettings(dtype=dtype, seed=EXACT.seed), written=True)
+    assert {column.dtype for column in cache.storage.columns[:-1]} == {dtype}
+    losses = trained(cache, 1)
     assign(variables, before)
     again = [float(step(*minibatch)) for minibatch in shuffled(minibatches, 1)]
     assert losses == again
 
 
 def test_steps_on_a_float16_cache_train_nearly_the_same(tf):
-    tf.keras.utils.set_random_seed(1)
-    step = trained_step(tf, residual(tf), ["c4", "head"])
+    step = step_of(tf, ["c4", "head"])
     minibatches, variables = data(tf), everything(step)
     before, weights = values(variables), []
     for dtype in ("float32", "float16"):
         assign(variables, before)
-        cache = cache_of(tf, step, minibatches, CacheSettings(dtype=dtype))
-        for minibatch in minibatches:
-            cache.write(minibatch)
-        for k in range(STEPS):
-            cache.train(cache.read(1, k))
+        trained(cache_of(tf, step, minibatches, CacheSettings(dtype=dtype), written=True), 1)
         weights.append(np.concatenate([v.ravel() for v in values(step.variables)]))
     exact, rounded = weights
     assert 0 < np.abs(exact - rounded).max() < 1e-2 * np.abs(exact).max()
 
 
 def test_numbers_too_large_for_float16_are_stored_as_float32(tf):
-    tf.keras.utils.set_random_seed(1)
-    step = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12)
-    minibatches = data(tf)
+    step, minibatches = step_of(tf, ["head"], learning_rate=1e-12), data(tf)
     minibatches[2] = (minibatches[2][0] * 1e6, minibatches[2][1])
     cache = cache_of(tf, step, minibatches, CacheSettings())
     assert cache.storage.columns[0].dtype == "float16"
     for minibatch in minibatches:
         cache.write(minibatch)
     assert cache.storage.columns[0].dtype == "float32"
-    assert np.isfinite([float(cache.train(cache.read(1, k))) for k in range(STEPS)]).all()
+    assert np.isfinite(trained(cache, 1)).all()
 
 
 def test_a_cache_that_is_widened_after_reading_began_is_read_in_float32(tf):
     """A profile's measurement reads and writes in turn, and rewinds the cache."""
-    tf.keras.utils.set_random_seed(1)
-    step, minibatches = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12), data(tf)
+    step, minibatches = step_of(tf, ["head"], learning_rate=1e-12), data(tf)
     cache = cache_of(tf, step, minibatches, CacheSettings())
     cache.write(minibatches[0])
     cache.read(0, 0)
@@ -127,8 +129,7 @@ def test_a_cache_that_is_widened_after_reading_began_is_read_in_float32(tf):
 
 def test_a_cache_is_widened_within_its_memory(tf, tmp_path):
     """In float32 it has twice as many bytes, and both are there while rows are converted."""
-    tf.keras.utils.set_random_seed(1)
-    step, minibatches = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12), data(tf)
+    step, minibatches = step_of(tf, ["head"], learning_rate=1e-12), data(tf)
     narrow = cache_of(tf, step, minibatches, CacheSettings()).storage.bytes
     too_large = minibatches[1][0] * 1e6, minibatches[1][1]
     for memory, folder in ((4 * narrow, None), (2 * narrow, tmp_path / "wide"), (0, tmp_path / "wide")):
@@ -141,8 +142,7 @@ def test_a_cache_is_widened_within_its_memory(tf, tmp_path):
 
 
 def test_a_cache_that_there_is_no_room_to_widen_ends_with_an_error(tf, tmp_path, monkeypatch):
-    tf.keras.utils.set_random_seed(1)
-    step, minibatches = trained_step(tf, residual(tf), ["head"], learning_rate=1e-12), data(tf)
+    step, minibatches = step_of(tf, ["head"], learning_rate=1e-12), data(tf)
     cache = cache_of(tf, step, minibatches, CacheSettings(memory=10_000_000, folder=tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(0, 0, 0))
     cache._settings = CacheSettings(memory=cache.storage.bytes, folder=tmp_path)
@@ -153,12 +153,8 @@ def test_a_cache_that_there_is_no_room_to_widen_ends_with_an_error(tf, tmp_path,
 
 def test_a_cached_example_keeps_its_augmented_copy(tf):
     """An example keeps its draw from the cache in every epoch; another pass draws again."""
-    tf.keras.utils.set_random_seed(1)
-    step = trained_step(tf, augmented(tf), ["c2"], learning_rate=0.0)
-    minibatches = data(tf)
-    cache = cache_of(tf, step, minibatches)
-    for minibatch in minibatches:
-        cache.write(minibatch)
+    step, minibatches = step_of(tf, ["c2"], augmented, learning_rate=0.0), data(tf)
+    cache = cache_of(tf, step, minibatches, written=True)
     whole = cache.storage.read(np.arange(ENDS[-1]))[0]
     other = cache_of(tf, step, minibatches)
     other.write(minibatches[0])
@@ -172,16 +168,9 @@ def test_write_also_gives_the_features_of_the_head(tf):
     """They are those of inference: dropout, which the training step has, comes after them."""
     from elastictrainer.models.solved_head import SolvableHead
 
-    tf.keras.utils.set_random_seed(1)
-    step = trained_step(tf, residual(tf), ["c4", "head"])
+    step = step_of(tf, ["c4", "head"])
     minibatches, head = data(tf), SolvableHead(step.objective.model)
-    from elastictrainer.cache.activation_cache import ActivationCache
-    from elastictrainer.cache.forward_pass import ForwardPass
-
-    forward = ForwardPass(step.objective, step.optimizer, minibatches[0])
-    spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), minibatches[0])
-    name = forward.features(head.kernel)
-    cache = ActivationCache(step, minibatches[0], spec, BATCH * STEPS, EXACT, forward, features=name)
+    cache = cache_of(tf, step, minibatches, features_of=head.kernel)
     for minibatch in minibatches:
         found = cache.write(minibatch).numpy()
         np.testing.assert_allclose(found, head.features(minibatch[0]).numpy(), rtol=1e-5, atol=1e-6)

@@ -1,11 +1,11 @@
-import dataclasses
 import functools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from builders import quick_profile, small_network, tensor_names
+from builders import quick_profile, tensor_names
+from elastictrainer import Profile
 from elastictrainer.profiler.calibration import middle
 from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE, FULL, PLAIN
 from networks import augmented, residual
@@ -34,12 +34,17 @@ def profiled(tf):
     return make
 
 
-def test_most_forward_work_can_be_done_once(tf, profiled):
+def test_most_forward_work_can_be_done_once_and_a_file_keeps_what_it_costs(tf, profiled, tmp_path):
     profile, costs = profiled(residual(tf))
     forward, once = profile.forward, costs.cache.once.amount.sum()
     of_tensors_ms = forward.amount[forward.has_members()].sum()  # the rest is mostly waiting here
     assert 0.3 * of_tensors_ms < once <= forward.amount.sum() * (1 + 1e-9)
     assert costs.with_cache.rho_min <= profile.rho_min * (1 + 1e-9)
+    costs.save(tmp_path / "profile.json")
+    read = Profile.load(tmp_path / "profile.json")
+    mask = np.arange(len(costs)) > len(costs) // 2
+    assert read.with_cache.step_time(mask) == pytest.approx(costs.with_cache.step_time(mask))
+    assert read.cache_write_time(mask) == pytest.approx(costs.cache_write_time(mask))
 
 
 def test_a_cut_behind_a_wide_layer_stores_less(tf, profiled):
@@ -61,17 +66,6 @@ def test_augmentation_is_done_once_whatever_trains(tf, profiled):
     assert once.amount[~once.has_members()].sum() > 0
 
 
-def test_reuse_costs_survive_a_file(tf, profiled, tmp_path):
-    from elastictrainer import Profile
-
-    _, costs = profiled(small_network(tf))
-    costs.save(tmp_path / "profile.json")
-    read = Profile.load(tmp_path / "profile.json")
-    mask = np.arange(len(costs)) > len(costs) // 2
-    assert read.with_cache.step_time(mask) == pytest.approx(costs.with_cache.step_time(mask))
-    assert read.cache_write_time(mask) == pytest.approx(costs.cache_write_time(mask))
-
-
 def test_forward_work_done_once_is_at_most_that_of_a_step(tf, profiled):
     """A convolution's time is measured with the bias behind it, and is not to be charged once more."""
     convolution = functools.partial(tf.keras.layers.Conv2D, 32, 3, padding="same", activation="relu")
@@ -80,7 +74,7 @@ def test_forward_work_done_once_is_at_most_that_of_a_step(tf, profiled):
     _, profile = profiled(tf.keras.Sequential([*layers, *head]))
     assert 0 < profile.cache.once.amount.sum() <= 1.001 * profile.forward.amount.sum()
     free = dict.fromkeys(("write_ms", "write_ms_per_mb", "read_ms", "read_ms_per_mb"), 0.0)
-    profile = dataclasses.replace(profile, cache=dataclasses.replace(profile.cache, **free))
+    profile = replace(profile, cache=replace(profile.cache, **free))
     assert 0 < profile.with_cache.rho_min < profile.rho_min
 
 

@@ -111,20 +111,18 @@ def test_small_tensors_are_stored_and_what_is_cheap_is_computed_again():
     assert cheap.done_once == {1}
 
 
-def test_a_tensor_that_cannot_be_stored_is_computed_again():
-    operations = chain("Conv", "Transpose", "Moving")
-    cut = least_cost_cut(
-        frozen(operations, {3}), {3}, lambda op: 1.0, lambda t: np.inf if t.name == "o1:0" else 5.0
-    )
-    assert names(cut) == ["o0:0"]
+NEVER, CHEAP = float("inf"), 0.01
 
 
-def test_the_cut_is_never_right_behind_a_dropout():
-    operations = chain("Conv", "Dropout", "Moving")
-    ops = frozen(operations, {3}, unstored={2})
-    cut = least_cost_cut(ops, {3}, lambda op: 1.0, lambda t: 1.0 if t.name == "o1:0" else 100.0)
-    assert names(cut) == ["o0:0"]
-    assert cut.recomputed == {2}
+@pytest.mark.parametrize(
+    "kind, unstored, behind_it",
+    [("Transpose", (), NEVER), ("Dropout", {2}, CHEAP), ("Shape", {2}, 1.0)],
+    ids=["no row for each example", "dropout", "shapes and masks"],
+)
+def test_what_cannot_or_must_not_be_stored_is_computed_again(kind, unstored, behind_it):
+    ops = frozen(chain("Conv", kind, "Moving"), {3}, unstored=unstored)
+    cut = least_cost_cut(ops, {3}, lambda op: 1.0, lambda t: behind_it if t.name == "o1:0" else 5.0)
+    assert names(cut) == ["o0:0"] and cut.recomputed == {2}
 
 
 def test_a_random_draw_is_not_made_for_the_cache_and_again_in_a_cached_step():
@@ -137,12 +135,6 @@ def test_a_random_draw_is_not_made_for_the_cache_and_again_in_a_cached_step():
     cut = least_cost_cut(ops, {4}, lambda op: 10.0 if op.name == "conv" else 1.0, lambda t: 1.0)
     assert names(cut) == ["x:0"]
     assert cut.recomputed == {2, 3}
-
-
-def test_shapes_and_masks_are_not_stored():
-    operations = chain("Conv", "Shape", "Moving")
-    cut = least_cost_cut(frozen(operations, {3}, unstored={2}), {3}, lambda op: 1.0, lambda t: 1.0)
-    assert names(cut) == ["o0:0"]
 
 
 @pytest.fixture

@@ -150,21 +150,21 @@ def profile():
     return dataclasses.replace(random_profile(np.random.default_rng(0), 2), forward=forward)
 
 
-def test_a_groups_time_is_shared_out_by_weight(profile):
-    cost = op_costs(profile, [A, B, C], [1.0, 2.0, 5.0], [0b01, 0b01, 0b11])
-    assert [cost(op) for op in (A, B, C)] == pytest.approx([2.0, 4.0, 4.0])
+@pytest.mark.parametrize(
+    "weights, members, expected",
+    [
+        ([1.0, 2.0, 5.0], [0b01, 0b01, 0b11], [2.0, 4.0, 4.0]),
+        # Such as a convolution that runs fused with its bias: it has no group of its own.
+        ([1.0, 1.0, 3.0], [0b01, 0b10, 0b11], [6.0, 1.0, 3.0]),
+        # Of no group that has its tensors: what others cost on average.
+        ([4.0, 1.0, 5.0], [0b01, 0b100, 0b11], [6.0, 1.0, 4.0]),
+    ],
+    ids=["by weight", "in the least group that has its tensors", "by the average"],
+)
+def test_a_groups_time_is_shared_out_among_its_ops(profile, weights, members, expected):
+    cost = op_costs(profile, [A, B, C], weights, members)
+    assert [cost(op) for op in (A, B, C)] == pytest.approx(expected)
     assert cost(UNKNOWN) == 0
-
-
-def test_an_op_whose_group_is_not_measured_shares_the_least_one_that_has_its_tensors(profile):
-    """Such as a convolution that runs fused with its bias."""
-    cost = op_costs(profile, [A, B, C], [1.0, 1.0, 3.0], [0b01, 0b10, 0b11])
-    assert [cost(op) for op in (A, B, C)] == pytest.approx([6.0, 1.0, 3.0])
-
-
-def test_an_op_of_no_group_costs_what_others_do_on_average(profile):
-    cost = op_costs(profile, [A, B], [4.0, 1.0], [0b01, 0b100])
-    assert cost(B) == pytest.approx((6.0 + 4.0) / 5)
 
 
 def test_without_a_profile_weight_alone_counts():

@@ -52,9 +52,7 @@ def test_attribute_on_a_hand_made_graph():
     g.op("update1", w1, dw1, rate, type="ResourceApply", stateful=True)
     g.op("count", g.op("counter", type="Placeholder"), type="AssignAdd", stateful=True)
 
-    names, charges = attribute(g.ops, loss, [dw0, dw1], [w0, w1])
-    charged_to = {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
-    assert charged_to == {
+    assert charged_to(g, loss, [dw0, dw1], [w0, w1]) == {
         "w0": (FORWARD, [0]),
         "w1": (FORWARD, [1]),
         "x": (FORWARD, []),
@@ -96,11 +94,21 @@ def test_two_gradients_of_one_op_are_told_apart():
     g.op("momentum", slot, g.op("scaled", dgamma), type="Assign", stateful=True)
     g.op("update_gamma", gamma, dgamma, type="ResourceApply", stateful=True)
     g.op("update_beta", beta, dbeta, type="ResourceApply", stateful=True)
-    names, charges = attribute(g.ops, loss, [dgamma, dbeta], [gamma, beta])
-    charged_to = {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
-    assert charged_to["norm_grad"] == (BACKWARD, [0, 1])
-    assert charged_to["update_gamma"] == charged_to["momentum"] == charged_to["scaled"] == (UPDATE, [0])
-    assert charged_to["update_beta"] == (UPDATE, [1])
+    found = charged_to(g, loss, [dgamma, dbeta], [gamma, beta])
+    assert found["norm_grad"] == (BACKWARD, [0, 1]) and found["update_beta"] == (UPDATE, [1])
+    assert found["update_gamma"] == found["momentum"] == found["scaled"] == (UPDATE, [0])
+
+
+def charged(step):
+    """The ops of a traced step, each with its charge."""
+    operations = step.graph.get_operations()
+    return list(zip(operations, attribute(operations, step.loss, step.gradients, step.handles)[1]))
+
+
+def charged_to(graph, loss, gradients, handles):
+    """By the name of an op made by hand: the kind of its charge, and the members."""
+    names, charges = attribute(graph.ops, loss, gradients, handles)
+    return {name: (charge.kind, members_of(charge.members)) for name, charge in zip(names, charges)}
 
 
 def backward_ops_that_run(step):
@@ -150,29 +158,19 @@ def test_groups_name_the_ops_that_run_under_every_single_tensor(tf, make, heavy)
     """Oracle: the graph that TensorFlow builds when only that tensor is trained."""
     model = make(tf)
     batch = image_batch(tf)
-    full = traced_step(tf, model, batch)
-    operations = full.graph.get_operations()
-    _, charges = attribute(operations, full.loss, full.gradients, full.handles)
+    full = charged(traced_step(tf, model, batch))
     n = len(model.trainable_weights)
     for i in range(n):
         runs = backward_ops_that_run(traced_step(tf, model, batch, np.arange(n) == i))
-        charged = Counter(
-            op.type
-            for op, charge in zip(operations, charges)
-            if charge.kind == BACKWARD and charge.members >> i & 1
-        )
-        assert {t: runs[t] for t in heavy} == {t: charged[t] for t in heavy}, tensor_names(model)[i]
+        its = Counter(op.type for op, c in full if c.kind == BACKWARD and c.members >> i & 1)
+        assert {t: runs[t] for t in heavy} == {t: its[t] for t in heavy}, tensor_names(model)[i]
 
 
 def test_a_shared_kernel_pays_both_its_uses(tf):
     model = shared_weights(tf)
     step = traced_step(tf, model, image_batch(tf))
-    operations = step.graph.get_operations()
-    _, charges = attribute(operations, step.loss, step.gradients, step.handles)
     kernel = tensor_names(model).index("shared/kernel")
-    only_its = [
-        op.type for op, c in zip(operations, charges) if c.kind == BACKWARD and c.members == 1 << kernel
-    ]
+    only_its = [op.type for op, c in charged(step) if c.kind == BACKWARD and c.members == 1 << kernel]
     assert only_its.count("Conv2DBackpropFilter") == 2
 
 
@@ -181,10 +179,9 @@ def test_a_recurrent_layers_while_loop_is_charged_to_its_tensors(tf):
 
     model = recurrent(tf)
     step = traced_step(tf, model, (tf.ones((2, 8), tf.int32), tf.constant([0, 1])))
-    operations = step.graph.get_operations()
-    names, charges = attribute(operations, step.loss, step.gradients, step.handles)
     inside = {i for i, name in enumerate(tensor_names(model)) if name.startswith(("rnn", "embedding"))}
-    loops = {name: c for op, name, c in zip(operations, names, charges) if "While" in op.type}
+    names = [op.name for op, _ in charged(step)]
+    loops = {op.name: c for op, c in charged(step) if "While" in op.type}
     assert {c.kind for c in loops.values()} == {FORWARD, BACKWARD}
     backward = next(name for name, c in loops.items() if c.kind == BACKWARD)
     assert set(members_of(loops[backward].members)) == inside
@@ -205,13 +202,8 @@ def test_every_update_is_charged_to_its_tensor_and_to_no_other(tf, make):
     optimizers.build(optimizer, model.trainable_weights)
     step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
     step.trace(*image_batch(tf))
-    operations = step.graph.get_operations()
-    _, charges = attribute(operations, step.loss, step.gradients, step.handles)
-    writing = [
-        c
-        for op, c in zip(operations, charges)
-        if c.kind == UPDATE and ("Apply" in op.type or "Assign" in op.type)
-    ]
+    writes = ("Apply", "Assign")
+    writing = [c for op, c in charged(step) if c.kind == UPDATE and any(word in op.type for word in writes)]
     for i in range(n):
         assert any(c.members == 1 << i for c in writing), tensor_names(model)[i]
     assert {len(members_of(c.members)) for c in writing} <= {1, n}  # n: what all updates share
@@ -262,19 +254,11 @@ def test_only_the_part_of_a_call_that_a_tensor_needs_is_charged_to_it(tf):
         def call(self, x):
             return self.inner(x)
 
-    from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import CompiledStep
-    from elastictrainer.steps.objective import Objective, classification_loss
-
     model = tf.keras.Sequential([Twice(), tf.keras.layers.Dense(2)])
     batch = tf.random.normal((3, 4)), tf.constant([0, 1, 1])
     model(batch[0])
-    optimizer = optimizers.make("sgd")
-    optimizers.build(optimizer, model.trainable_variables)
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
-    step.trace(*batch)
-    names, charges = attribute(step.graph.get_operations(), step.loss, step.gradients, step.handles)
-    bodies, parts = bodies_of(step.graph, charges, step.gradients)
+    step = traced_step(tf, model, batch)
+    bodies, parts = bodies_of(step.graph, [charge for _, charge in charged(step)], step.gradients)
     members = {parts[place].members for body in bodies.values() for place in body.values() if place in parts}
     assert {0b001, 0b010} <= members  # the last matrix products of each tensor's own gradient
     assert all(parts[place] == Charge(BACKWARD, parts[place].members) for place in parts)

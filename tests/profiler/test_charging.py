@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from builders import image_batch, quick_profile, small_network, tensor_names, traced_step
-from elastictrainer import Profile
 from elastictrainer.profiler.attribution import FORWARD, attribute
 from elastictrainer.profiler.charging import charge_calls, flops_of, profile_from_trace
 from elastictrainer.profiler.profile_model import capture
@@ -64,11 +63,8 @@ def trace_of(*events, steps=((0, 100),)):
     """(op, start, end) in ms, all in one thread."""
     names = tuple(dict.fromkeys(op for op, _, _ in events))
     start, end = (np.array([e[k] for e in events], float) * 1e6 for k in (1, 2))
-    return Trace(
-        np.array(steps, float) * 1e6,
-        names,
-        [Events(start, end, np.array([names.index(op) for op, _, _ in events]))],
-    )
+    line = Events(start, end, np.array([names.index(op) for op, _, _ in events]))
+    return Trace(np.array(steps, float) * 1e6, names, [line])
 
 
 def times(charged):
@@ -79,42 +75,39 @@ def times(charged):
 BODIES = {"gru": {"while": "gru", "MatMul": "gru"}, "lstm": {"while": "lstm", "Sigmoid": "lstm"}}
 
 
-def test_an_event_whose_name_is_in_one_body_is_charged_to_its_caller():
-    charged = charge_calls(
-        trace_of(("dense", 0, 10), ("MatMul", 10, 30), ("Sigmoid", 30, 60)), ["dense", "gru", "lstm"], BODIES
-    )
-    assert times(charged) == pytest.approx({"dense": 10, "gru": 20, "lstm": 30})
+NESTED = {
+    "gru": {"while": "gru", "while/body/Add": "gru"},
+    "lstm": {"while": "lstm", "while/body/Add": "lstm", "while/body/Exp": "lstm"},
+}
+ADDS = [("while/body/_1/Add", 0, 4), ("while/body/_1/Add", 4, 6), ("while/body/_1/Exp", 6, 9)]
+
+
+@pytest.mark.parametrize(
+    "events, bodies, expected",
+    [
+        (
+            [("dense", 0, 10), ("MatMul", 10, 30), ("Sigmoid", 30, 60)],
+            BODIES,
+            {"dense": 10, "gru": 20, "lstm": 30},
+        ),
+        (ADDS, NESTED, {"gru": 4, "lstm": 5}),
+        ([("MatMul", 0, 5), ("mystery", 5, 9)], BODIES, {"gru": 5, "mystery": 4}),
+    ],
+    ids=["in one body", "a body that knows the op comes before one that knows its loop", "in no body"],
+)
+def test_an_event_is_charged_to_the_caller_of_the_body_that_has_its_name(events, bodies, expected):
+    charged = charge_calls(trace_of(*events), ["dense", "gru", "lstm"], bodies)
+    assert times(charged) == pytest.approx(expected)
 
 
 def test_events_whose_name_is_in_two_bodies_are_divided_in_the_order_of_the_calls():
-    times_ms = (
-        (0, 1),
-        (1, 2),
-        (2, 5),
-        (5, 8),
-    )  # the second call's iterations are longer
+    times_ms = ((0, 1), (1, 2), (2, 5), (5, 8))  # the second call's iterations are longer
     loop = [("while/body/_1/Mul", start, end) for start, end in times_ms]
     again = [("while/body/_1/Mul", 100 + 2 * start, 100 + 2 * end) for start, end in times_ms]
     charged = charge_calls(trace_of(*loop, *again, steps=((0, 50), (100, 150))), ["gru", "lstm"], BODIES)
     shares, _ = wall_shares(charged)
     by_name = dict(zip(charged.ops, shares.T.tolist()))
     assert by_name["gru"] == pytest.approx([2, 4]) and by_name["lstm"] == pytest.approx([6, 12])
-
-
-def test_a_body_that_knows_the_op_comes_before_one_that_knows_its_loop_only():
-    bodies = {
-        "gru": {"while": "gru", "while/body/Add": "gru"},
-        "lstm": {"while": "lstm", "while/body/Add": "lstm", "while/body/Exp": "lstm"},
-    }
-    events = (("while/body/_1/Add", 0, 4), ("while/body/_1/Add", 4, 6), ("while/body/_1/Exp", 6, 9))
-    assert times(charge_calls(trace_of(*events), ["gru", "lstm"], bodies)) == pytest.approx(
-        {"gru": 4, "lstm": 5}
-    )
-
-
-def test_an_event_of_no_body_stays_unknown():
-    charged = charge_calls(trace_of(("MatMul", 0, 5), ("mystery", 5, 9)), ["gru"], BODIES)
-    assert times(charged) == pytest.approx({"gru": 5, "mystery": 4})
 
 
 def test_recurrent_layers_are_attributed(tf):
@@ -202,16 +195,6 @@ def test_depthwise_gradients_are_counted(tf):
         "DepthwiseConv2dNativeBackpropFilter",
     ):
         assert count[kind] == expected, kind
-
-
-def test_the_count_is_saved(counted, tmp_path):
-    counted.save(tmp_path / "p.json")
-    loaded = Profile.load(tmp_path / "p.json")
-    assert loaded.step_flops([True, False]) == counted.step_flops([True, False])
-
-
-def test_a_profile_without_a_count_says_so():
-    assert Profile.from_chain(["a"], 1.0, [1.0], [1.0]).step_flops([True]) is None
 
 
 def test_flops_of_a_convolution_and_a_dense_layer_by_hand(tf):

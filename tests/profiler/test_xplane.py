@@ -28,6 +28,21 @@ def trace(lines, steps=((0.0, 100.0),), ops=("a", "b", "c")):
     )
 
 
+@pytest.fixture
+def space():
+    return pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2").XSpace()
+
+
+def read(space, folder):
+    (folder / "t.xplane.pb").write_bytes(space.SerializeToString())
+    return read_trace(folder / "t.xplane.pb")
+
+
+def event(line, number, start, end):
+    """Add an event of a name's number, in ns."""
+    return line.events.add(metadata_id=number, offset_ps=start * 1000, duration_ps=(end - start) * 1000)
+
+
 def name_in(table, *names):
     """Fill an XSpace plane's table of event or stat names, numbered from 1."""
     for number, name in enumerate(names, 1):
@@ -35,32 +50,32 @@ def name_in(table, *names):
         table[number].name = name
 
 
-def test_overlapping_ops_share_an_instant_equally():
-    shares, outside = wall_shares(trace([([0], [60], [0]), ([40], [100], [1])]))
-    np.testing.assert_allclose(shares, [[50.0, 50.0, 0.0]])
-    np.testing.assert_allclose(outside, [0.0])
-
-
-def test_time_before_the_first_and_after_the_last_op_is_nobodys():
-    shares, outside = wall_shares(trace([([10], [90], [0])]))
-    np.testing.assert_allclose(shares[0], [80, 0, 0])
-    np.testing.assert_allclose(outside, [20])
-
-
-def test_a_gap_between_ops_belongs_to_the_op_that_starts_next():
-    shares, _ = wall_shares(trace([([0, 50], [30, 100], [0, 1])]))
-    np.testing.assert_allclose(shares[0], [30, 70, 0])
+@pytest.mark.parametrize(
+    "lines, steps, expected, nobodys",
+    [
+        ([([0], [60], [0]), ([40], [100], [1])], ((0, 100),), [[50, 50, 0]], [0]),
+        ([([10], [90], [0])], ((0, 100),), [[80, 0, 0]], [20]),
+        ([([0, 50], [30, 100], [0, 1])], ((0, 100),), [[30, 70, 0]], [0]),
+        ([([0, 90], [20, 130], [0, 1])], ((10, 100), (100, 140)), [[10, 80, 0], [0, 30, 0]], [0, 10]),
+        ([([0], [5], [0])], ((10, 20),), [[0, 0, 0]], [10]),
+    ],
+    ids=[
+        "overlapping ops share an instant equally",
+        "time before the first and after the last op is nobody's",
+        "a gap belongs to the op that starts next",
+        "events are cut at the step",
+        "a step without ops is all outside",
+    ],
+)
+def test_an_op_has_its_share_of_the_wall_time(lines, steps, expected, nobodys):
+    shares, outside = wall_shares(trace(lines, steps))
+    np.testing.assert_allclose(shares, expected)
+    np.testing.assert_allclose(outside, nobodys)
 
 
 def test_the_innermost_event_of_a_thread_owns_the_time():
     pieces = innermost(Events(np.array([0.0, 2.0, 3.0]), np.array([10.0, 8.0, 4.0]), np.array([0, 1, 2])))
     assert pieces.tolist() == [[0, 2, 0], [2, 3, 1], [3, 4, 2], [4, 8, 1], [8, 10, 0]]
-
-
-def test_events_are_cut_at_the_step():
-    shares, outside = wall_shares(trace([([0, 90], [20, 130], [0, 1])], steps=((10, 100), (100, 140))))
-    np.testing.assert_allclose(shares, [[10, 80, 0], [0, 30, 0]])
-    np.testing.assert_allclose(outside, [0, 10])
 
 
 def test_shares_add_up_to_the_wall_time_of_a_random_trace():
@@ -71,11 +86,6 @@ def test_shares_add_up_to_the_wall_time_of_a_random_trace():
         lines.append((start, start + random.uniform(0.1, 5, 40), random.integers(0, 3, 40)))
     shares, outside = wall_shares(trace(lines))
     assert shares.sum() + outside.sum() == pytest.approx(100)
-
-
-def test_a_step_without_ops_is_all_outside():
-    shares, outside = wall_shares(trace([([0], [5], [0])], steps=((10, 20),)))
-    assert shares.sum() == 0 and outside[0] == pytest.approx(10)
 
 
 def test_the_longest_known_path_prefix_is_charged():
@@ -91,37 +101,26 @@ def test_the_longest_known_path_prefix_is_charged():
     assert charge_to(traced, known).tolist() == [2, 3, 1, -1, 2, -1]
 
 
-def test_a_hand_made_xspace_is_read(tmp_path):
-    xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
-    space = xplane_pb2.XSpace()
+def test_a_hand_made_xspace_is_read(space, tmp_path):
     plane = space.planes.add(name="/host:CPU")
-    names = (
-        STEP_EVENT,
-        "model/conv:Conv2D",
-        "ExecutorState::Process",
-        "EagerLocalExecute: step",
-        "MemoryAllocation",
-    )
-    name_in(plane.event_metadata, *names)
+    others = "ExecutorState::Process", "EagerLocalExecute: step", "MemoryAllocation"
+    name_in(plane.event_metadata, STEP_EVENT, "model/conv:Conv2D", *others)
     python = plane.lines.add(name="python", timestamp_ns=1000)
-    python.events.add(metadata_id=1, offset_ps=0, duration_ps=9_000_000)
-    python.events.add(metadata_id=4, offset_ps=0, duration_ps=9_000_000)
+    event(python, 1, 0, 9000)
+    event(python, 4, 0, 9000)
     worker = plane.lines.add(name="worker", timestamp_ns=2000)
-    worker.events.add(metadata_id=3, offset_ps=0, duration_ps=7_000_000)
-    worker.events.add(metadata_id=2, offset_ps=1_000_000, duration_ps=5_000_000)
+    event(worker, 3, 0, 7000)
+    event(worker, 2, 1000, 6000)
     space.planes.add(name="/host:metadata")
-    (tmp_path / "t.xplane.pb").write_bytes(space.SerializeToString())
-    read = read_trace(tmp_path / "t.xplane.pb")
-    assert read.ops == ("model/conv",)
-    np.testing.assert_allclose(read.steps, [[1000, 10000]])
-    np.testing.assert_allclose(read.lines[0][0], [3000])
-    np.testing.assert_allclose(read.lines[0][1], [8000])
+    found = read(space, tmp_path)
+    assert found.ops == ("model/conv",)
+    np.testing.assert_allclose(found.steps, [[1000, 10000]])
+    np.testing.assert_allclose(found.lines[0][0], [3000])
+    np.testing.assert_allclose(found.lines[0][1], [8000])
 
 
-def test_an_op_that_only_the_executor_has_an_event_of_is_named_by_its_stat(tmp_path):
+def test_an_op_that_only_the_executor_has_an_event_of_is_named_by_its_stat(space, tmp_path):
     """Code that XLA compiled runs inside the event that starts a call; ops within keep their own time."""
-    xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
-    space = xplane_pb2.XSpace()
     plane = space.planes.add(name="/host:CPU")
     name_in(
         plane.event_metadata,
@@ -132,32 +131,25 @@ def test_an_op_that_only_the_executor_has_an_event_of_is_named_by_its_stat(tmp_p
     )
     name_in(plane.stat_metadata, "kernel_type", "name", "PartitionedCall", "PartitionedCall_1")
     line = plane.lines.add(name="tf_Compute", timestamp_ns=0)
-
-    def event(number, start, end):
-        return line.events.add(metadata_id=number, offset_ps=start * 1000, duration_ps=(end - start) * 1000)
-
-    event(1, 0, 100)
-    first = event(2, 0, 40)
+    event(line, 1, 0, 100)
+    first = event(line, 2, 0, 40)
     first.stats.add(metadata_id=1).ref_value = 3
     first.stats.add(metadata_id=2).str_value = "PartitionedCall"
-    event(3, 10, 15)
-    event(2, 40, 90).stats.add(metadata_id=2).ref_value = 4
-    event(2, 90, 95)  # says no name: nobody's
-    event(4, 95, 100)
-    (tmp_path / "t.xplane.pb").write_bytes(space.SerializeToString())
-    read = read_trace(tmp_path / "t.xplane.pb")
-    shares, outside = wall_shares(read)
-    by_name = dict(zip(read.ops, shares[0] * 1e6))
+    event(line, 3, 10, 15)
+    event(line, 2, 40, 90).stats.add(metadata_id=2).ref_value = 4
+    event(line, 2, 90, 95)  # says no name: nobody's
+    event(line, 4, 95, 100)
+    found = read(space, tmp_path)
+    shares, outside = wall_shares(found)
+    by_name = dict(zip(found.ops, shares[0] * 1e6))
     assert by_name == pytest.approx(
         {"PartitionedCall": 35, "body/mul": 5, "PartitionedCall_1": 50, "update": 10}
     )
     assert outside[0] == 0
 
 
-def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(tmp_path):
+def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(space, tmp_path):
     """The published layout: stream lines on /device:GPU:n, the op in the stat tf_op, often as a reference."""
-    xplane_pb2 = pytest.importorskip("tensorflow.tsl.profiler.protobuf.xplane_pb2")
-    space = xplane_pb2.XSpace()
     host = space.planes.add(name="/host:CPU")
     name_in(
         host.event_metadata,
@@ -167,36 +159,31 @@ def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(tmp_path):
         "count:AssignAdd",
     )
     python = host.lines.add(name="python", timestamp_ns=0)
-    python.events.add(metadata_id=1, offset_ps=0, duration_ps=100_000)
+    event(python, 1, 0, 100)
     worker = host.lines.add(name="tf_Compute", timestamp_ns=0)
     for number, (start, end) in {2: (0, 5), 3: (5, 9), 4: (95, 100)}.items():
-        worker.events.add(metadata_id=number, offset_ps=start * 1000, duration_ps=(end - start) * 1000)
+        event(worker, number, start, end)
 
     device = space.planes.add(name="/device:GPU:0")
     name_in(device.stat_metadata, "tf_op", "model/conv:Conv2D", "kernel_details")
     name_in(device.event_metadata, "void winograd(float*)", "scale", "wgrad", "MemcpyH2D")
-
-    def kernel(line, number, start, end):
-        return line.events.add(metadata_id=number, offset_ps=start * 1000, duration_ps=(end - start) * 1000)
-
     compute = device.lines.add(name="Stream #16(Compute)", timestamp_ns=0)
     for number, start, end in ((1, 10, 30), (2, 30, 40)):  # two kernels of one op
-        stat = kernel(compute, number, start, end).stats.add(metadata_id=1)
+        stat = event(compute, number, start, end).stats.add(metadata_id=1)
         stat.ref_value = 2
-    kernel(compute, 3, 40, 80).stats.add(metadata_id=1).str_value = "grad/conv:Conv2DBackpropFilter"
+    event(compute, 3, 40, 80).stats.add(metadata_id=1).str_value = "grad/conv:Conv2DBackpropFilter"
     copies = device.lines.add(name="Stream #17(MemcpyH2D)", timestamp_ns=0)
-    kernel(copies, 4, 80, 90).stats.add(metadata_id=3).str_value = "size:4"
+    event(copies, 4, 80, 90).stats.add(metadata_id=3).str_value = "size:4"
     summary = device.lines.add(name="TensorFlow Ops", timestamp_ns=0)
-    kernel(summary, 1, 0, 100).stats.add(metadata_id=1).ref_value = 2
+    event(summary, 1, 0, 100).stats.add(metadata_id=1).ref_value = 2
 
-    (tmp_path / "t.xplane.pb").write_bytes(space.SerializeToString())
-    read = read_trace(tmp_path / "t.xplane.pb")
-    shares, outside = wall_shares(read)
-    by_name = dict(zip(read.ops, shares[0] * 1e6))
+    found = read(space, tmp_path)
+    shares, outside = wall_shares(found)
+    by_name = dict(zip(found.ops, shares[0] * 1e6))
     # The gaps go to what starts next; the ten nanoseconds before the first kernel to nobody.
     assert by_name == pytest.approx({"model/conv": 30, "grad/conv": 40, "MemcpyH2D": 10, "count": 10})
     assert outside[0] * 1e6 == pytest.approx(10)
-    assert charge_to(read.ops, ["model/conv", "grad/conv", "count"]).tolist().count(-1) == 1
+    assert charge_to(found.ops, ["model/conv", "grad/conv", "count"]).tolist().count(-1) == 1
 
 
 def test_a_real_trace_gives_the_checked_in_shares(tmp_path):
@@ -206,15 +193,15 @@ def test_a_real_trace_gives_the_checked_in_shares(tmp_path):
         gzip.decompress((DATA / "small_network.xplane.pb.gz").read_bytes())
     )
     golden = json.loads((DATA / "small_network.json").read_text())
-    read = read_trace(tmp_path / "t.xplane.pb")
-    shares, outside = wall_shares(read)
-    assert len(read.steps) == golden["steps"]
-    by_name = dict(zip(read.ops, shares.sum(axis=0)))
+    found = read_trace(tmp_path / "t.xplane.pb")
+    shares, outside = wall_shares(found)
+    assert len(found.steps) == golden["steps"]
+    by_name = dict(zip(found.ops, shares.sum(axis=0)))
     assert by_name.keys() == golden["ms"].keys()
     for name, ms in golden["ms"].items():
         assert by_name[name] == pytest.approx(ms, abs=2e-3), name
     # The step's wall time is all there, none twice.
-    np.testing.assert_allclose(shares.sum(axis=1) + outside, np.diff(read.steps)[:, 0] / 1e6)
+    np.testing.assert_allclose(shares.sum(axis=1) + outside, np.diff(found.steps)[:, 0] / 1e6)
 
 
 @pytest.mark.parametrize("content", [b"", b"no protobuf at all", b"\x0a\xff\xff\xff\xff\x0f"])

@@ -17,7 +17,7 @@ from elastictrainer.steps.objective import classification_loss
 from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.checkpoints import Checkpointing
 from elastictrainer.training.clock import Deadline
-from elastictrainer.training.evaluation import BestWeights, Evaluated, described_in, load_weights
+from elastictrainer.training.evaluation import BestWeights, Score, described_in, load_weights
 from elastictrainer.training.record import RunRecord
 from log_lines import listen
 
@@ -90,9 +90,9 @@ def accuracy_of(model):
     ids=["more are right", "as many at a lower loss"],
 )
 def test_what_is_better(better, worse):
-    assert Evaluated(*better).is_better_than(Evaluated(*worse))
-    assert not Evaluated(*worse).is_better_than(Evaluated(*better))
-    assert not Evaluated(*better).is_better_than(Evaluated(*better)), "the earlier one stays"
+    assert Score(*better).is_better_than(Score(*worse))
+    assert not Score(*worse).is_better_than(Score(*better))
+    assert not Score(*better).is_better_than(Score(*better)), "the earlier one stays"
 
 
 def test_the_best_weights_are_kept_beside_the_last_and_tested_once(tf, tmp_path):
@@ -245,7 +245,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(tf, tmp_path):
 
 def test_the_file_says_what_it_is(tf, tmp_path):
     run = RunFolder.create(tmp_path / "run")
-    about = Evaluated(3, 0.75, 0.5)
+    about = Score(3, 0.75, 0.5)
     save_model(small_network(tf), run.best_path, json.dumps(about._asdict()))
     assert described_in(run.best_path) == about
     with zipfile.ZipFile(run.best_path) as archive:

@@ -35,11 +35,8 @@ class Battery:
 
     name = "battery"
 
-    def __init__(self):
-        self._readings = itertools.count()
-
     def joules(self):
-        return float(next(self._readings))
+        return 1.0
 
 
 def minibatches(tf):

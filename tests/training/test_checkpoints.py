@@ -108,6 +108,14 @@ def test_a_checkpoint_of_another_version_is_refused_and_nothing_is_cut(tf, profi
     assert metrics and run.folder.metrics() == metrics
 
 
+def fit(tf, callbacks, optimizer="sgd", steps=2, **options):
+    """Train all of a small network, with checkpoints among the callbacks."""
+    trainer = Trainer(small_network(tf), scheme="full")
+    trainer.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    stream = ArrayData(tf, steps=steps).stream
+    return trainer.fit(stream, steps_per_epoch=steps, callbacks=callbacks, verbose=0, **options)
+
+
 QUICK = ("elastic", "prunetrain")  # with selections, and with work of its own at each interval
 
 
@@ -176,21 +184,15 @@ def test_a_resumed_epoch_has_the_metrics_and_keras_validation_of_a_whole_one(tf,
 def test_a_run_that_a_callback_has_stopped_is_resumed_to_the_end_of_its_epoch(tf, tmp_path):
     run = RunFolder(tmp_path / "run")
 
-    def stop(batch, logs):
-        if batch == 2:
-            trainer.model.stop_training = True
-            os.kill(os.getpid(), signal.SIGINT)
+    class Stop(tf.keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 2:
+                self.model.stop_training = True
+                os.kill(os.getpid(), signal.SIGINT)
 
     for resume in (False, True):
-        trainer = Trainer(small_network(tf), scheme="full")
-        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        callbacks = [
-            tf.keras.callbacks.LambdaCallback(on_train_batch_end=stop),
-            Checkpointing(run, resume=resume),
-        ]
-        given = {"steps_per_epoch": 6, "epochs": 2, "callbacks": callbacks, "verbose": 0}
         with contextlib.nullcontext() if resume else pytest.raises(Interrupted, match=r"step 3\."):
-            history = trainer.fit(ArrayData(tf, steps=6).stream, **given)
+            history = fit(tf, [Stop(), Checkpointing(run, resume=resume)], steps=6, epochs=2)
     assert history.elastic["steps"] == 3 and history.epoch == [0]
 
 
@@ -202,11 +204,8 @@ def test_within_an_epoch_one_is_written_every_few_minutes(tf, tmp_path):
         def note(batch, logs):
             newest.append(max((p.name for p in run.checkpoints_path.glob("step-*")), default=None))
 
-        trainer = Trainer(small_network(tf), scheme="full")
-        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         note_each = tf.keras.callbacks.LambdaCallback(on_train_batch_end=note)
-        callbacks = [note_each, Checkpointing(run, minutes)]
-        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, epochs=2, callbacks=callbacks, verbose=0)
+        fit(tf, [note_each, Checkpointing(run, minutes)], epochs=2)
         return newest
 
     assert train(tmp_path / "rarely", 10.0) == [None, None, "step-000000002", "step-000000002"]
@@ -266,16 +265,10 @@ def test_a_run_without_a_checkpoint_starts_anew(tf, profile, tmp_path):
 
 def test_another_runs_checkpoints_are_refused(tf, tmp_path):
     run = RunFolder(tmp_path / "run")
-    trainer = Trainer(small_network(tf), scheme="full")
-    trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-
-    def fit(saver):
-        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, epochs=1, callbacks=[saver], verbose=0)
-
-    fit(Checkpointing(run))
+    fit(tf, [Checkpointing(run)])
     with pytest.raises(UsageError, match="earlier run.*resume=True"):
-        fit(Checkpointing(run))
-    fit(Checkpointing(run, resume=True))
+        fit(tf, [Checkpointing(run)])
+    fit(tf, [Checkpointing(run, resume=True)])
 
 
 def test_only_data_from_a_function_can_be_resumed(tf, tmp_path):
@@ -294,15 +287,10 @@ def test_two_callbacks_that_would_share_a_state_are_refused(tf, tmp_path):
     class Silent(TrainerCallback):
         """Keeps no state: any number of it may be there."""
 
-    def fit(*callbacks):
-        trainer = Trainer(small_network(tf), scheme="full")
-        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        saver = Checkpointing(RunFolder(tmp_path / "run"))
-        return trainer.fit(ArrayData(tf).stream, steps_per_epoch=1, callbacks=[*callbacks, saver], verbose=0)
-
+    saver = Checkpointing(RunFolder(tmp_path / "run"))
     with pytest.raises(UsageError, match="two callbacks Count"):
-        fit(Count(), Count())
-    fit(Count(), Silent(), Silent())
+        fit(tf, [Count(), Count(), saver])
+    fit(tf, [Count(), Silent(), Silent(), saver])
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
@@ -310,15 +298,12 @@ def test_a_rate_that_a_callback_has_set_stays_set(tf, tmp_path, optimizer):
     run, rates = RunFolder(tmp_path / "run"), []
 
     def train(epochs, **options):
-        trainer = Trainer(small_network(tf), scheme="full")
         made = optimizers.make(optimizer, 0.1)
-        trainer.compile(made, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         note = tf.keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs: rates.append(optimizers.learning_rate_of(made)),
             on_epoch_end=lambda epoch, logs: made.learning_rate.assign(0.025),
         )
-        callbacks = [note, Checkpointing(run, **options)]
-        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, epochs=epochs, callbacks=callbacks, verbose=0)
+        fit(tf, [note, Checkpointing(run, **options)], made, epochs=epochs)
 
     train(1)
     train(2, resume=True)
@@ -475,14 +460,8 @@ def test_a_signal_is_noted_and_handlers_are_put_back(number):
         assert interruption.asked
         assert signal.getsignal(number) is signal.SIG_DFL, "the next one is held back as well"
     assert signal.getsignal(number) is before
-
-
-def test_entered_again_nothing_was_asked_yet(number):
-    interruption = Interruption()
     with interruption:
-        os.kill(os.getpid(), number)
-    with interruption:
-        assert not interruption.asked
+        assert not interruption.asked, "entered again"
 
 
 def test_what_is_ignored_stays_ignored(number):

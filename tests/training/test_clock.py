@@ -9,9 +9,8 @@ from builders import ArrayData, invented_profile, train_classifier
 from cache_builders import with_reuse
 from elastictrainer import Deadline
 from elastictrainer.steps.rates import RateSchedule
-from elastictrainer.training.clock import Clock, process_age_s
+from elastictrainer.training.clock import STEPS, SUSPENDED, Clock, Stopwatch, process_age_s
 from elastictrainer.training.planner import Stage
-from elastictrainer.training.stopwatch import STEPS, SUSPENDED, Stopwatch
 from networks import residual
 
 
@@ -188,3 +187,14 @@ def test_a_real_run_ends_when_its_time_is_used_up(tf, scheme):
     assert 58.0 < now[0] < 61.0
     assert rates == sorted(rates, reverse=True) and rates[0] > 0.045 and rates[-1] < 0.002
     assert len(history.epoch) == results["epochs"]
+
+
+def test_an_inner_lap_pauses_the_outer_one():
+    now = iter([0.0, 1.0, 3.0, 10.0, 10.0])
+    watch = Stopwatch(clock=lambda: next(now))
+    with watch.lap("outer"):  # opens at 0
+        with watch.lap("inner"):  # opens at 1, closes at 3
+            pass
+    # outer closes at 10
+    assert dict(watch.seconds) == {"outer": 8.0, "inner": 2.0}
+    assert watch.total("inner") == 8.0

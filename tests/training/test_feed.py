@@ -10,7 +10,7 @@ from builders import ArrayData
 from elastictrainer import UsageError
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.fit_data import StreamData
-from elastictrainer.training.progress import Progress
+from elastictrainer.training.state import Progress
 from log_lines import listen
 
 

@@ -142,16 +142,13 @@ def test_shuffled_data_is_shuffled_when_it_is_read_from_the_cache(tf, images, da
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
 
 
-def test_minibatches_of_several_sizes_have_each_example_once(tf, data):
-    parts = data.take(18).batch(BATCH).concatenate(data.skip(18).batch(BATCH))  # 4 4 4 4 2, 4 4 4 4 4 4 4 2
-    history, _ = trained(tf, parts)
-    assert history.elastic["cached_share"] == 1.0
-    assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
-
-
-def test_a_dataset_with_its_number_of_steps_is_read_from_its_beginning(tf, data):
+@pytest.mark.parametrize("form", ["minibatches of several sizes", "with its number of steps"])
+def test_a_dataset_has_each_example_once_in_every_epoch(tf, data, form):
     """Keras keeps an iterator over epochs where it is told their steps."""
-    history, _ = trained(tf, data.batch(BATCH).prefetch(4), steps_per_epoch=COUNT // BATCH)
+    if form == "with its number of steps":
+        history, _ = trained(tf, data.batch(BATCH).prefetch(4), steps_per_epoch=COUNT // BATCH)
+    else:  # 4 4 4 4 2, 4 4 4 4 4 4 4 2
+        history, _ = trained(tf, data.take(18).batch(BATCH).concatenate(data.skip(18).batch(BATCH)))
     assert history.elastic["cached_share"] == 1.0
     assert history.history["label"] == pytest.approx([LABELS.mean()] * EPOCHS)
 
@@ -215,6 +212,7 @@ def pipelines(tf, data):
             "runs GeneratorDataset",
         ),
         "of unknown length": (data.filter(lambda x, y: y > 3).batch(4), "assert_cardinality"),
+        "endless": (data.batch(4).repeat(), "not known"),
     }
 
 
@@ -223,7 +221,7 @@ PIPELINES = [
     *("shuffled and cached", "drawn and cached", "taken from a shuffled one, all", "a table"),
     *("mapped minibatches", "repeated", "no such step", "skipped", "shared out", "a shuffled rest dropped"),
     *("minibatches left out", "new pairs", "sampled", "drawn", "drawn if", "drawn by a generator"),
-    *("of a variable", "of Python", "of a Python generator", "of unknown length"),
+    *("of a variable", "of Python", "of a Python generator", "of unknown length", "endless"),
 ]
 
 
@@ -251,6 +249,11 @@ def test_a_folder_of_images_as_keras_reads_it_is_cached(tf, image_folder):
     )
     settings, reason = effective_cache(CacheSettings(), {"x": read})
     assert (reason, settings.seed) == ("", 0)
+
+
+def test_a_part_of_a_dataset_is_not_cached(data):
+    settings, reason = effective_cache(CacheSettings(), {"x": data.batch(4), "steps_per_epoch": 6})
+    assert settings.mode == "off" and "steps_per_epoch=6" in reason
 
 
 @pytest.mark.parametrize(

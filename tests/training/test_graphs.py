@@ -16,20 +16,15 @@ def profile(tf):
     return quick_profile(small_network(tf), next(ArrayData(tf).train(0)))
 
 
-def test_an_elastic_scheme_scores_and_selects_for_a_real_model(tf, profile):
-    made = SelectorRun(tf, Elastic(), profile)
+@pytest.mark.parametrize("scheme", ["elastic", "freeze-below"])
+def test_a_scheme_selects_for_a_real_model_by_scores_or_without(tf, profile, scheme):
+    made = SelectorRun(tf, schemes.create(scheme), profile)
     made.selector.score()
     mask = made.selector.begin((1 + profile.rho_min) / 2, cached=False)
     made.selector.settle(0)
-    assert mask.any() and not mask.all() and len(made.records) == 1
-
-
-def test_freeze_below_selects_without_importance(tf, profile):
-    made = SelectorRun(tf, schemes.create("freeze-below"), profile)
-    made.selector.score()
-    mask = made.selector.begin((1 + profile.rho_min) / 2, cached=False)
-    made.selector.settle(0)
-    assert mask.any() and not mask.all() and not any("importance" in key for key in made.records[0])
+    (record,) = made.records
+    assert mask.any() and not mask.all()
+    assert any("importance" in key for key in record) == (scheme == "elastic")
 
 
 def test_a_users_scheme_selects_once_it_has_a_metric(tf, profile):

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import re
 
 import numpy as np
 import pytest
@@ -159,6 +158,7 @@ RECORD = {
     "learning_rate": 1e-4,
 }
 UNKNOWN = dict.fromkeys(("train_accuracy", "test_loss", "test_accuracy", "ratio"))
+VALIDATED = {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}
 
 
 class Terminal(io.StringIO):
@@ -187,31 +187,30 @@ def state_at(loss, step_ms):
     return state
 
 
-def test_an_epoch_is_a_line(capsys):
+@pytest.mark.parametrize(
+    "record, left_s, said",
+    [
+        (
+            RECORD,
+            None,
+            "loss 0.5000  accuracy 75.0 %  test loss 0.2500  test accuracy 80.0 %  12.3 ms/step  "
+            "ratio 0.457  7.0 s",
+        ),
+        (
+            VALIDATED,
+            4000.0,
+            "loss 0.5000  validation loss 0.2500  validation accuracy 80.0 %  12.3 ms/step  7.0 s  "
+            "1 h 07 min left",
+        ),
+        ({**RECORD, **UNKNOWN}, None, "loss 0.5000  12.3 ms/step  7.0 s"),
+    ],
+    ids=["tested", "validated, with what is left", "what is not known is left out"],
+)
+def test_an_epoch_is_a_line(capsys, record, left_s, said):
     display = Display()
     display.epoch_begins(1, 12, 5)
-    display.epoch_ends(RECORD, 12)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.split("  ") == [
-        "epoch",
-        "1/12",
-        "loss 0.5000",
-        "accuracy 75.0 %",
-        "test loss 0.2500",
-        "test accuracy 80.0 %",
-        "12.3 ms/step",
-        "ratio 0.457",
-        "7.0 s",
-    ]
-
-
-def test_a_validated_epoch_has_its_figures_and_how_long_the_run_will_go_on(capsys):
-    display = Display()
-    record = {**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}
-    display.epoch_ends(record, 12, left_s=4000.0)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert re.search("validation loss 0.2500 .*accuracy 80.0 %", line) and "test" not in line
-    assert line.endswith("  7.0 s  1 h 07 min left")
+    display.epoch_ends(record, 12, left_s)
+    assert capsys.readouterr().out == f"epoch  1/12  {said}\n"
 
 
 @pytest.mark.parametrize(
@@ -227,11 +226,6 @@ def test_a_validated_epoch_has_its_figures_and_how_long_the_run_will_go_on(capsy
 )
 def test_a_time_is_read_at_a_glance(seconds, said):
     assert duration(seconds) == said
-
-
-def test_what_is_not_known_is_left_out(capsys):
-    Display().epoch_ends({**RECORD, **UNKNOWN, "epoch": 3}, 3)
-    assert capsys.readouterr().out == "epoch 3/3  loss 0.5000  12.3 ms/step  7.0 s\n"
 
 
 def test_on_a_terminal_steps_are_a_bar(capsys):
@@ -276,36 +270,17 @@ def test_quiet_it_shows_nothing(capsys):
     assert not stderr.getvalue() and not capsys.readouterr().out
 
 
-def test_events_are_written_into_the_run_folder(tf, tmp_path):
+@pytest.mark.parametrize("record, part", [(RECORD, "test"), (VALIDATED, "val")], ids=["tested", "validated"])
+def test_an_epochs_figures_are_events_in_a_folder_for_each_part_of_the_data(tf, tmp_path, record, part):
     run = RunFolder(tmp_path / "run")
     display = Display(run, quiet=True)
-    display.epoch_ends(RECORD, 2)
+    assert not run.events_path.exists(), "nothing to show yet"
+    display.epoch_ends(record, 2)
     display.close()
-    assert tags(tf, run) == {
-        "train/loss",
-        "train/accuracy",
-        "train/step_ms_median",
-        "train/seconds",
-        "train/learning_rate",
-        "train/ratio",
-        "test/loss",
-        "test/accuracy",
-    }
-
-
-def test_a_validated_run_has_its_own_events(tf, tmp_path):
-    run = RunFolder(tmp_path / "run")
-    display = Display(run, quiet=True)
-    display.epoch_ends({**RECORD, **UNKNOWN, "val_loss": 0.25, "val_accuracy": 0.8}, 2)
-    display.close()
-    assert {"val/loss", "val/accuracy"} <= tags(tf, run) and "test/loss" not in tags(tf, run)
-    assert {path.name for path in run.events_path.iterdir()} == {"train", "val"}
-
-
-def test_a_report_that_had_nothing_to_show_writes_no_events(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    Display(run).close()
-    assert not run.events_path.exists()
+    trained = {f"train/{name}" for name in ("loss", "step_ms_median", "seconds", "learning_rate")}
+    known = {f"train/{name}" for name in ("accuracy", "ratio") if part == "test"}
+    assert tags(tf, run) == trained | known | {f"{part}/loss", f"{part}/accuracy"}
+    assert {path.name for path in run.events_path.iterdir()} == {"train", part}
 
 
 def test_without_a_run_folder_nothing_is_written(tf, tmp_path, monkeypatch):

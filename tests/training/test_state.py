@@ -1,6 +1,7 @@
 """The sums of a run's times: by a made-up clock and selector, without a model."""
 
 import contextlib
+import json
 import math
 
 import numpy as np
@@ -8,10 +9,9 @@ import pytest
 
 from elastictrainer import Profile
 from elastictrainer.selection.run_selector import Selector
-from elastictrainer.training import stopwatch
-from elastictrainer.training.clock import Clock
-from elastictrainer.training.state import RunState, summary_of
-from elastictrainer.training.stopwatch import CALIBRATION, STEPS, VALIDATION, Stopwatch
+from elastictrainer.training import clock as laps
+from elastictrainer.training.clock import CALIBRATION, STEPS, VALIDATION, Clock, Stopwatch
+from elastictrainer.training.state import Progress, RunState, summary_of
 
 PARTLY, FULLY = np.array([True, False]), np.array([True, True])
 
@@ -72,19 +72,19 @@ def test_the_median_step_of_an_epoch(time):
 def test_full_training_takes_its_steps_and_what_both_have_in_common(time, spend):
     state = make(time)
     state.progress.step = 100
-    spend(state, 3.0, stopwatch.LOOP)
-    spend(state, 1.0, stopwatch.CHECKPOINT)
+    spend(state, 3.0, laps.LOOP)
+    spend(state, 1.0, laps.CHECKPOINT)
     spend(state, 1.5, STEPS)
     spend(state, 9.0, VALIDATION)
     assert state.full_training_s() == pytest.approx(100 * 0.020 + 3.0 + 1.0)
-    spend(state, 5.0, stopwatch.FULL_TRACING)  # the first step is in that
+    spend(state, 5.0, laps.FULL_TRACING)  # the first step is in that
     assert state.full_training_s() == pytest.approx(99 * 0.020 + 3.0 + 1.0 + 5.0)
 
 
 def test_a_run_by_the_clock_is_compared_with_the_epochs_that_were_asked_for(time, spend):
     state = make(time, rho=0.5, scheme="elastic")
     state.clock.budget_s = 3.0
-    spend(state, 1.0, stopwatch.BUILDING)
+    spend(state, 1.0, laps.BUILDING)
     spend(state, 0.5, STEPS)
     state.progress.step = 70
     assert state.full_training_s() == pytest.approx(2 * 50 * 0.020 + 1.0)
@@ -100,9 +100,9 @@ def test_without_a_full_step_its_time_is_not_known(time):
 def test_training_is_all_but_validation_and_calibration(time, spend):
     state = make(time)
     state.progress.step = 100
-    for name, seconds in ((stopwatch.LOOP, 1.0), (STEPS, 1.0), (VALIDATION, 4.0), (CALIBRATION, 8.0)):
+    for name, seconds in ((laps.LOOP, 1.0), (STEPS, 1.0), (VALIDATION, 4.0), (CALIBRATION, 8.0)):
         spend(state, seconds, name)
-    spend(state, 0.5, STEPS, stopwatch.TRACING)
+    spend(state, 0.5, STEPS, laps.TRACING)
     results = summary_of(state)
     assert results["train_seconds"] == 2.5
     assert results["validation_seconds"] == 4.0 and results["calibration_seconds"] == 8.0
@@ -141,3 +141,34 @@ def test_divergence_names_the_step_and_the_last_good_checkpoint(time, tmp_path):
     assert "checkpoint" not in str(state.diverged("it"))
     state.last_checkpoint = tmp_path / "step-000000005"
     assert str(state.diverged("it")).endswith(f" {state.last_checkpoint}.")
+
+
+def test_an_epoch_begins_anew_and_the_run_goes_on():
+    progress = Progress()
+    for loss in (2.0, 1.0):
+        progress.step_took(30.0)
+        progress.step_done(loss)
+    progress.flops = 5.0
+    assert (progress.batch, progress.step, progress.loss_sum) == (2, 2, 3.0)
+    progress.epoch_done(trained_s=1.5)
+    assert (progress.epoch, progress.batch, progress.step, progress.loss_sum) == (1, 0, 2, 0.0)
+    assert progress.epoch_ms == [] and progress.recent_ms == [30.0, 30.0]
+    assert progress.trained_s == 1.5 and progress.epochs_flops == 5.0
+
+
+def test_it_is_the_same_after_a_checkpoint():
+    progress = Progress(epoch=2, batch=3, step=11, loss_sum=0.1, predicted_ratio=1 / 3)
+    progress.step_took(12.5)
+    saved = json.loads(json.dumps(progress.to_json()))
+    other = Progress()
+    other.restore({**saved, "cached": 4})
+    assert other == progress, "another version counted more"
+
+
+def test_a_checkpoint_holds_the_latest_ten_thousand_step_times():
+    progress = Progress()
+    for k in range(25_000):
+        progress.step_took(float(k))
+        progress.epoch_ms.clear()
+    kept = progress.to_json()["recent_ms"]
+    assert len(kept) == 10_000 and kept[-1] == 24_999 and len(progress.recent_ms) <= 20_000
