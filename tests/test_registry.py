@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.checks import check
-from elastictrainer.experiment.options import parse
+from elastictrainer.experiment.options import check, parse
 from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, options_of
 from elastictrainer.selection import schemes
 

@@ -51,21 +51,19 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         ownership.refuse_links(Path(options.model))
     folder = Path(options.output or (Path(options.model) / "evaluation" if is_run else "evaluation"))
     load_tensorflow()
-    from elastictrainer.data.user_images import Reading
-    from elastictrainer.experiment import keeping, labelled_images, scoring
+    from elastictrainer.experiment import run_images, scoring
     from elastictrainer.models import predictor
     from elastictrainer.plotting import drawing, evaluation
 
     scoring.require_free(folder, options.overwrite)
-    reading = Reading(label_column=options.label_column)
     run_folder = RunFolder(options.model)
     if options.dataset is None:
-        images = labelled_images.load_run_images(run_folder, options.part, options.data_dir)
-        images = keeping.add_earlier_images(run_folder, images)
+        images = run_images.load_run_images(run_folder, options.part, options.data_dir)
+        images = run_images.add_earlier_images(run_folder, images)
     else:
-        images = labelled_images.load_images(options.dataset, options.part, options.data_dir, reading)
+        images = run_images.load_images(options.dataset, options.part, options.data_dir, options.label_column)
         if is_run:
-            images = keeping.mark_old_classes(run_folder, images)
+            images = run_images.mark_old_classes(run_folder, images)
     classifier = predictor.load(options.model, options.weights, options.trust_model)
     scores = scoring.score(classifier, images, options.image_size)
     for line in _lines(scores):

@@ -4,14 +4,14 @@ import argparse
 import functools
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run
 from elastictrainer.errors import UsageError
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.environment import load_tensorflow
-
-if TYPE_CHECKING:
-    from elastictrainer.plotting.drawing import Drawing
+from elastictrainer.runs.files import write_json
+from elastictrainer.runs.run_folder import find_runs
 
 _EXAMPLE = "example: et-plot curves runs/full runs/elastic --output curves.png"
 _KINDS = {
@@ -44,56 +44,48 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     )
     parser.add_argument("--csv", metavar="FILE", help="also write the data that a picture shows")
     options = parser.parse_args(arguments)
-    what, output = options.what, options.output
-
-    from elastictrainer.plotting import drawing, report
-    from elastictrainer.runs.files import write_json
-    from elastictrainer.runs.run_folder import find_runs
+    what, paths, output = options.what, options.paths, options.output
 
     for option in ("x", "y"):
         if getattr(options, option) is not None and what != "curves":
             raise UsageError(f"--{option} goes with curves, not with {what}.")
     if options.csv and what in ("table", "report"):
         raise UsageError(f"--csv goes with pictures, not with {what}.")
+    if what == "table" and output and Path(output).suffix != ".json":
+        raise UsageError(f"--output {output}: the figures of a table are written as .json.")
+    if what in ("timings", "selection", "data") and len(paths) > 1:
+        raise UsageError(f"et-plot {what} draws one PATH, not {len(paths)}.")
+
+    from elastictrainer.plotting import curves, drawing, report, tensors
+
     if what == "table":
-        if output and Path(output).suffix != ".json":
-            raise UsageError(f"--output {output}: the figures of a table are written as .json.")
-        runs = find_runs(options.paths)
+        runs = find_runs(paths)
         print(report.table_text(runs))
         if output:
             write_json(output, [run.summary() for run in runs])
-    elif what == "report":
+        return
+    if what == "report":
         output = output or "report.html"
-        report.write(find_runs(options.paths), output)
+        report.write(find_runs(paths), output)
         print(f"report: {output}")
-    else:
-        picture, output = _draw(options), output or f"{what}.png"
-        drawing.save(picture, output)
-        print(f"plot: {output}")
-        if options.csv:
-            drawing.save_data(picture, options.csv)
-            print(f"data: {options.csv}")
-
-
-def _draw(options: argparse.Namespace) -> "Drawing":
-    """Make the drawing that `options.what` and `options.paths` name."""
-    from elastictrainer.plotting import curves, tensors
-    from elastictrainer.profiler.profile import Profile
-    from elastictrainer.runs.run_folder import find_runs
-
-    what, paths = options.what, options.paths
+        return
     if what == "curves":
-        return curves.curves(find_runs(paths), options.x or "time", options.y or "accuracy")
-    if len(paths) > 1:
-        raise UsageError(f"et-plot {what} draws one PATH, not {len(paths)}.")
-    if what == "timings":
-        return tensors.by_layer(Profile.load(paths[0]))
-    if what == "selection":
-        return tensors.selection(find_runs(paths)[0])
-    load_tensorflow()
-    from elastictrainer.plotting import preview
+        picture = curves.curves(find_runs(paths), options.x or "time", options.y or "accuracy")
+    elif what == "timings":
+        picture = tensors.by_layer(Profile.load(paths[0]))
+    elif what == "selection":
+        picture = tensors.selection(find_runs(paths)[0])
+    else:
+        load_tensorflow()
+        from elastictrainer.plotting import preview
 
-    return preview.data(preview.preview_settings(paths[0], options.trust_run))
+        picture = preview.data(preview.preview_settings(paths[0], options.trust_run))
+    output = output or f"{what}.png"
+    drawing.save(picture, output)
+    print(f"plot: {output}")
+    if options.csv:
+        drawing.save_data(picture, options.csv)
+        print(f"data: {options.csv}")
 
 
 main = functools.partial(run, "et-plot", _body)

@@ -3,18 +3,15 @@
 import functools
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 import numpy as np
 
 from elastictrainer.cli.command import make_parser, run
-from elastictrainer.experiment.checks import check, refuse_inapplicable
-from elastictrainer.experiment.options import given, parse
+from elastictrainer.experiment.options import check, given, parse, refuse_inapplicable
 from elastictrainer.experiment.settings import ProfileSettings
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.environment import load_tensorflow
-
-if TYPE_CHECKING:
-    from elastictrainer.profiler.profile import Profile
 
 _DESCRIPTION = (
     "Measure how much of a training step each tensor takes on this device, and write the profile to a file."
@@ -63,28 +60,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     print(f"profile: {path}")
 
 
-def _flops(profile: "Profile") -> List[str]:
-    """Return a line with the FLOPs of a step; nothing if the profile holds no count."""
-    full = profile.step_flops(np.ones(len(profile), bool))
-    forward = profile.step_flops(np.zeros(len(profile), bool))
-    if not full or forward is None:
-        return []
-    return [f"FLOPs         {full / 1e9:9.2f} G    a full step; {100 * forward / full:.1f} % of them forward"]
-
-
-def _memory(profile: "Profile") -> List[str]:
-    """Return a line with the memory of a step; nothing in a profile that was not measured for that."""
-    memory = profile.memory
-    if memory is None:
-        return []
-    full, least = memory.step_bytes(profile.connected), memory.alone[profile.connected].min()
-    return [
-        f"memory        {full / 1e6:9.0f} MB    a full step, above the {memory.loaded / 1e6:.0f} MB of the "
-        f"loaded model; {least / 1e6:.0f} MB the cheapest selection"
-    ]
-
-
-def table(profile: "Profile") -> str:
+def table(profile: Profile) -> str:
     """Return full step, forward share, overlap, FLOPs, memory, coverage, rho_min, and the costliest tensors.
 
     A profile with measured selections (`et-profile --validate`) also gets their predicted and measured step
@@ -93,7 +69,7 @@ def table(profile: "Profile") -> str:
     return "\n".join([*_step(profile), "", *_costliest_tensors(profile), *_validation(profile)])
 
 
-def _step(profile: "Profile") -> List[str]:
+def _step(profile: Profile) -> List[str]:
     metadata = profile.metadata
     input_shape = "x".join(map(str, metadata.get("input_shape", [])))
     lines = [
@@ -105,16 +81,28 @@ def _step(profile: "Profile") -> List[str]:
         f"{100 * profile.frozen_saving:.0f} % less where it is frozen",
         f"overlap       {100 * profile.overlap:9.1f} %   of the dW time of an unselected tensor is not saved "
         "(below 0: more than that time is saved)",
-        *_flops(profile),
-        *_memory(profile),
+    ]
+    full, forward = (profile.step_flops(np.full(len(profile), chosen)) for chosen in (True, False))
+    if full and forward is not None:
+        share = 100 * forward / full
+        lines.append(f"FLOPs         {full / 1e9:9.2f} G    a full step; {share:.1f} % of them forward")
+    memory = profile.memory
+    if memory is not None:
+        most, least = memory.step_bytes(profile.connected), memory.alone[profile.connected].min()
+        lines.append(
+            f"memory        {most / 1e6:9.0f} MB    a full step, above the {memory.loaded / 1e6:.0f} MB of "
+            f"the loaded model; {least / 1e6:.0f} MB the cheapest selection"
+        )
+    return [
+        *lines,
         f"coverage      {100 * metadata['coverage']:9.1f} %   of the busy time is attributed",
         f"rho_min       {profile.rho_min:9.3f}     the smallest --rho with --activation-cache off"
         + ("" if profile.cache is None else f"; {profile.with_cache.rho_min:.3f} for a cached step"),
+        *(f"  unattributed: {op['op']} {op['ms']:.2f} ms" for op in metadata["unattributed"][:3]),
     ]
-    return lines + [f"  unattributed: {op['op']} {op['ms']:.2f} ms" for op in metadata["unattributed"][:3]]
 
 
-def _costliest_tensors(profile: "Profile") -> List[str]:
+def _costliest_tensors(profile: Profile) -> List[str]:
     lines = [f"{'costliest tensors':<56}{'forward':>9}{'dW':>9}{'dy':>9}   ms"]
     for i in np.argsort(-(profile.t_dw + profile.t_dy), kind="stable")[:_COSTLIEST]:
         mark = " estimated" if profile.estimated[i] else ""
@@ -127,7 +115,7 @@ def _costliest_tensors(profile: "Profile") -> List[str]:
     return lines
 
 
-def _validation(profile: "Profile") -> List[str]:
+def _validation(profile: Profile) -> List[str]:
     """Return the errors of the measured selections' predictions; nothing if none was measured."""
     if not profile.validation:
         return []

@@ -1,15 +1,14 @@
 """et-train: fine-tune a model at a chosen speed."""
 
 import sys
-from typing import Any, Mapping, Optional, Sequence
+from typing import Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run, unfailing
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.checks import inherit, refuse_inapplicable
-from elastictrainer.experiment.options import given, parse
+from elastictrainer.experiment.options import given, inherit, parse, refuse_inapplicable
 from elastictrainer.experiment.settings import TrainSettings, parse_seconds
 from elastictrainer.experiment.start import last_unfinished, resume, start
-from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.runs.run_folder import Record, RunFolder
 
 _DESCRIPTION = "Fine-tune a pre-trained model within a chosen time, or a share of full training's time."
 _USAGE = """et-train [--dataset DATA] [--model NAME] [--time TIME | --rho X] [OPTION ...]
@@ -55,7 +54,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     _print_summary(start(settings))
 
 
-def _resume(name: str, extra_time: Optional[str], chosen: Sequence[str], trust: bool) -> Mapping[str, Any]:
+def _resume(name: str, extra_time: Optional[str], chosen: Sequence[str], trust: bool) -> Record:
     others = [option for option in chosen if option != "--time"]
     if others:
         raise UsageError(
@@ -66,7 +65,7 @@ def _resume(name: str, extra_time: Optional[str], chosen: Sequence[str], trust: 
     return resume(last_unfinished() if name == "last" else RunFolder(name), trust, extra_time)
 
 
-def _print_summary(summary: Mapping[str, Any]) -> None:
+def _print_summary(summary: Record) -> None:
     kinds = [kind for kind in ("requested", "predicted", "achieved") if summary[f"rho_{kind}"] is not None]
     ratios = ", ".join(f"{kind} {summary[f'rho_{kind}']:.3f}" for kind in kinds)
     seconds = summary.get("seconds", {})
@@ -84,7 +83,7 @@ def _print_summary(summary: Mapping[str, Any]) -> None:
         print(f"energy of training: {summary['energy_joules']:.0f} J")
 
 
-def _accuracy(summary: Mapping[str, Any]) -> str:
+def _accuracy(summary: Record) -> str:
     line = f"test accuracy: {100 * summary['accuracy']:.2f} %"
     if summary.get("val_accuracy") is not None:
         line += (

@@ -1,20 +1,30 @@
-"""From settings to live objects: random state, data, model, optimizer."""
+"""From settings to live objects: random state, images, model, optimizer."""
 
+import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Optional, Tuple
+from typing import Mapping, Optional, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.inspection import fingerprint, remarks
+from elastictrainer.data.splits import PARTS
 from elastictrainer.data.user_images import Reading
-from elastictrainer.errors import UsageError
-from elastictrainer.experiment.settings import CommonSettings, learning_rate
-from elastictrainer.models import zoo
+from elastictrainer.errors import UsageError, abbreviated
+from elastictrainer.experiment import run_images
+from elastictrainer.experiment.run_images import KeptImages
+from elastictrainer.experiment.settings import CommonSettings, TrainSettings, learning_rate
+from elastictrainer.models import user_models, zoo
+from elastictrainer.registry import MODEL
+from elastictrainer.runs import ownership
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import use_random_variables
+
+_ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
 
 
 def configure(seed: int, deterministic: bool = False, mixed_precision: bool = False) -> None:
@@ -39,15 +49,9 @@ def count_classes(settings: CommonSettings, dataset_given: bool = True) -> int:
     named = settings.dataset
     if settings.classes and not (dataset_given and (named in datasets.TFDS_CLASSES or Path(named).exists())):
         return settings.classes
-    found = datasets.count_classes(named, settings.data_dir, make_reading(settings))
+    found = datasets.count_classes(named, settings.data_dir, Reading(label_column=settings.label_column))
     _require_same_count(settings, found)
     return found
-
-
-def make_reading(settings: CommonSettings, run: Optional[RunFolder] = None) -> Reading:
-    """Return how a data set is read: as the settings and as `run` noted, which is resumed or tested."""
-    noted = run.environment().get("damaged", {}) if run else {}
-    return Reading(label_column=settings.label_column, left_out=noted.get("left_out", []))
 
 
 def load_data(settings: CommonSettings, reading: Optional[Reading] = None) -> ImageData:
@@ -61,7 +65,7 @@ def load_data(settings: CommonSettings, reading: Optional[Reading] = None) -> Im
         data_dir=settings.data_dir,
         validation_split=settings.validation_split,
         test_split=settings.test_split,
-        reading=reading or make_reading(settings),
+        reading=reading or Reading(label_column=settings.label_column),
     )
     _require_same_count(settings, len(data.class_names))
     return data
@@ -100,6 +104,86 @@ def image_size(settings: CommonSettings, model: tf.keras.Model) -> Tuple[int, in
     return size
 
 
-def make_optimizer(settings: CommonSettings) -> Any:
+def make_optimizer(settings: CommonSettings) -> tf.keras.optimizers.Optimizer:
     """Make the optimizer that the settings ask for; the learning rate is that of `learning_rate`."""
     return optimizers.make(settings.optimizer, learning_rate(settings), settings.weight_decay)
+
+
+def load_inputs(
+    settings: TrainSettings, run: RunFolder, resume: bool
+) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages], Mapping[str, object]]:
+    """Load a run's images, make its model, and print what they are.
+
+    Returns:
+        The images; the model; the images that the run keeps for the next one, None where there are none; and
+        entries of environment.json: class names, fingerprint of the data, files left out.
+
+    Raises:
+        UsageError: there is no such data or model; or the data of a resumed run has changed.
+    """
+    reading = Reading(settings.skip_damaged, advice=_ADVICE, label_column=settings.label_column)
+    if resume:  # it leaves out the same files as at its start
+        reading = Reading(left_out=run_images.left_out(run), label_column=settings.label_column)
+    data = load_data(settings, reading)
+    _require_validation(settings, data)
+    about_data = fingerprint(data.class_names, data.splits)
+    if resume:
+        run_images.require_unchanged(
+            run, data.name, about_data, "Put it back as it was, or train on it as it is in a new run."
+        )
+    noteworthy = remarks(data.name, data.class_names, data.splits)
+    if reading.left_out:
+        files = abbreviated(reading.left_out)
+        noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {files}")
+    earlier = run_images.earlier_run(settings.init_from, settings.keep)
+    if settings.init_from:
+        names = run_images.class_names(earlier, data.class_names)
+        model = user_models.model_of(RunFolder(settings.init_from), names, settings.trust_model)
+    else:
+        has_weights = resume and bool(ownership.checkpoints(run.checkpoints_path))
+        model = _make_new_model(settings, len(data.class_names), has_weights)
+    data = dataclasses.replace(data, image_size=image_size(settings, model))
+    each, kept = settings.keep or 0, None
+    if each:
+        kept = run_images.images_to_keep(each, data, earlier, run.kept_path if resume else None)
+    if settings.cache_images == "memory":
+        data = data.in_memory()
+    if earlier is not None:
+        data = run_images.add_earlier(data, earlier, each, kept)
+    *first, last = (f"{split.count} {PARTS[part]}" for part, split in data.splits.items())
+    for line in (
+        f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {', '.join(first)} and "
+        f"{last} images, {len(model.trainable_weights)} trainable tensors",
+        "no validation part: the last weights are kept; test images are never used to choose weights"
+        if data.val_split is None
+        else "the best weights are chosen by the validation images and tested once at the end (best.keras)",
+        *noteworthy,
+        f"run: {run.path}",
+    ):
+        LOG.info(line)
+    about = {"class_names": data.class_names, "data": about_data, "damaged": {"left_out": reading.left_out}}
+    return data, model, kept, about
+
+
+def _require_validation(settings: TrainSettings, data: ImageData) -> None:
+    """Raise UsageError if a run that is to end early has no validation part to tell when."""
+    if settings.early_stopping and data.val_split is None:
+        # Alone, it makes the test part where the data has none.
+        besides = "--test-split 0.2 with " if settings.validation_split else ""
+        raise UsageError(
+            f"--early-stopping {settings.early_stopping} needs a validation part, and {data.name} has none: "
+            f"{besides}--validation-split 0.1 takes a tenth of every class of the training images."
+        )
+
+
+def _make_new_model(settings: TrainSettings, class_count: int, has_weights: bool) -> tf.keras.Model:
+    """Make the model of a run that starts from no other one; a checkpoint `has_weights` for all of it."""
+    if has_weights:
+        settings = dataclasses.replace(settings, weights="none")
+    model = make_model(settings, class_count)
+    problem = "" if settings.model in MODEL.names else user_models.loading_problem(model)
+    if problem:
+        LOG.info(
+            f"note: the model that this run leaves cannot be loaded by the commands that follow: {problem}"
+        )
+    return model

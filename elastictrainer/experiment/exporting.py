@@ -7,7 +7,7 @@ import numpy as np
 
 from elastictrainer.data.pictures import describe_preprocessing
 from elastictrainer.data.splits import decode_all
-from elastictrainer.experiment.labelled_images import load_run_images
+from elastictrainer.experiment.run_images import load_run_images
 from elastictrainer.experiment.settings import asked_rho
 from elastictrainer.models import user_models, zoo
 from elastictrainer.models.export import FULL_INT8, export, require_free

@@ -1,38 +1,41 @@
-"""The profile to train with: where it is kept, what it must be a profile of, and how it is made."""
+"""The profile to train with, and the limit of memory: how they are found, made and checked."""
 
 import hashlib
 import itertools
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.cache.costs import with_cache_costs
+from elastictrainer.data.image_data import Minibatch
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment import memory
-from elastictrainer.experiment.checks import require_writable
-from elastictrainer.experiment.settings import CommonSettings, TrainSettings, parse_seconds
+from elastictrainer.experiment.options import require_writable
+from elastictrainer.experiment.settings import CommonSettings, parse_bytes
 from elastictrainer.models import augmentation
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.profiler.profile_model import profile_model
-from elastictrainer.runs import environment
+from elastictrainer.profiler.profile_model import profile_model, traced_memory
+from elastictrainer.runs import environment, resident
 from elastictrainer.runs.log import LOG
-from elastictrainer.selection import schemes
+from elastictrainer.runs.run_folder import Record
+from elastictrainer.selection.schemes import Scheme
+from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.timing import time_steps
-from elastictrainer.training.memory import MemoryLimit
+from elastictrainer.training.memory import MemoryLimit, weight_bytes
 
 PROFILES = Path("profiles")
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
+_FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 
 
 def profile_metadata(
     settings: CommonSettings, model: tf.keras.Model, input_shape: Tuple[int, ...], class_count: int
-) -> Dict[str, Any]:
+) -> Record:
     """Return the metadata that a profile must match to be used."""
     return {
         "model": settings.model,
@@ -45,7 +48,7 @@ def profile_metadata(
     }
 
 
-def profile_path(metadata: Dict[str, Any]) -> Path:
+def profile_path(metadata: Record) -> Path:
     """Return the path at which the profile of `metadata` on this device is kept by default."""
     everything = repr((sorted(metadata.items()), environment.device(), environment.threads()))
     short = hashlib.sha1(everything.encode()).hexdigest()[:6]
@@ -55,7 +58,7 @@ def profile_path(metadata: Dict[str, Any]) -> Path:
     return PROFILES / f"{model}_{data}_{metadata['optimizer']}_{short}.json"
 
 
-def differences(profile: Profile, model: tf.keras.Model, metadata: Dict[str, Any]) -> List[str]:
+def differences(profile: Profile, model: tf.keras.Model, metadata: Record) -> List[str]:
     """List in which of model, data shape, optimizer and device a profile differs; empty where it fits."""
     wanted = {**metadata, "device": environment.device(), "threads": environment.threads()}
     found = profile.metadata
@@ -67,7 +70,7 @@ def differences(profile: Profile, model: tf.keras.Model, metadata: Dict[str, Any
     return differing
 
 
-def _load(path: Path, model: tf.keras.Model, metadata: Dict[str, Any]) -> Tuple[Optional[Profile], str]:
+def _load(path: Path, model: tf.keras.Model, metadata: Record) -> Tuple[Optional[Profile], str]:
     """Load a profile; None where it cannot be used, and why."""
     try:
         profile = Profile.load(path)
@@ -80,57 +83,61 @@ def _load(path: Path, model: tf.keras.Model, metadata: Dict[str, Any]) -> Tuple[
 
 
 def obtain_profile(
-    settings: TrainSettings,
     model: tf.keras.Model,
-    metadata: Dict[str, Any],
-    batch: Callable[[], Tuple[Any, Any]],
-    optimizer: Any,
-    wanted: bool,
+    metadata: Record,
+    batch: Callable[[], Minibatch],
+    optimizer: tf.keras.optimizers.Optimizer,
+    scheme: Scheme,
+    calibration_s: float,
+    time_s: Optional[float] = None,
+    named: Optional[str] = None,
     own: Optional[Path] = None,
     limit: Optional[float] = None,
     solves: bool = False,
 ) -> Optional[Profile]:
     """Load the profile to train with, or make and write it.
 
-    None: it is not `wanted`, or there is no room to make it, and the head trains alone.
+    None: the `scheme` does not select, or there is no room to make it, and the head trains alone.
 
     Args:
-        settings: `profile` names a file, which must fit.
         model, metadata: it must be a profile of these.
         batch: makes the minibatch to profile with.
         optimizer: to train with.
-        wanted: whether the scheme cannot do without; otherwise it is only loaded, where it is there and fits.
+        scheme: one that selects cannot do without; for another the profile is only loaded, if it is there.
+        calibration_s: seconds for timing steps.
+        time_s: of the run, of which the profile takes a tenth at most; None: it has no deadline.
+        named: the file that the user names, which must fit; None: one of `profiles/`.
         own: the file of a resumed run's own profile. It is made again where it is damaged or of
             something else: another device, a container's limit, a power mode.
         limit: bytes of the process; None: as many as it takes.
         solves: whether the head is to be solved, so that it can be trained alone.
 
     Raises:
-        UsageError: the named file, or the one that is `wanted`, is damaged or of something else; or
+        UsageError: the `named` file, or the one that is needed, is damaged or of something else; or
             `limit` is too little for any training.
     """
-    path = own or Path(settings.profile or profile_path(metadata))
-    named = own is None and settings.profile is not None
+    path = own or Path(named or profile_path(metadata))
+    is_named = own is None and named is not None
     profile, why = None, "no profile of this model, shape, batch and device yet"
-    if named or path.exists():
+    if is_named or path.exists():
         profile, why = _load(path, model, metadata)
-        if profile is None and (named or wanted and own is None):
+        if profile is None and (is_named or scheme.selects and own is None):
             raise UsageError(f"{why}. Leave --profile out, or run et-profile with the same options.")
     if profile is not None:
         LOG.info(f"profile: {path}")
-    elif wanted:
-        short, options = effort(settings)
+    elif scheme.selects:
+        short, options = _effort(calibration_s, time_s)
         if not short:
             require_writable_profile(path)
         minibatch = batch()
-        limited = None if limit is None else memory.before_profile(limit, model, optimizer, minibatch)
+        limited = None if limit is None else _before_profile(limit, model, optimizer, minibatch)
         if limited is not None and not limited.examples:
-            limited.scheme(schemes.create(settings.scheme), solves, profiled=False)
+            limited.scheme(scheme, solves, profiled=False)
             return None
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         profile = make_profile(model, minibatch, optimizer, metadata, limited, **options)
         # A device may be too slow to calibrate in the time that there is.
-        short |= bool(settings.calibration_seconds and not profile.metadata["calibration_seconds"])
+        short |= bool(calibration_s and not profile.metadata["calibration_seconds"])
         if not short:
             profile.save(path)
         where = "for this run alone" if short else str(path)
@@ -138,22 +145,14 @@ def obtain_profile(
     return profile
 
 
-class Effort(NamedTuple):
-    """How a profile is made: in a `short` time, for one run alone; and the options of `make_profile`."""
-
-    short: bool
-    options: Dict[str, Any]
-
-
-def effort(settings: TrainSettings) -> Effort:
-    """Return the effort for a run's profile: with a deadline it takes a tenth of the time at most."""
-    allowed_s = _SHARE_OF_TIME * parse_seconds(settings.time) if settings.time else np.inf
-    if allowed_s >= _WHOLE_S + settings.calibration_seconds:
-        return Effort(False, {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s})
+def _effort(calibration_s: float, time_s: Optional[float]) -> Tuple[bool, Record]:
+    """Return whether a profile is made in a short time, for one run alone, and options of `make_profile`."""
+    allowed_s = np.inf if time_s is None else _SHARE_OF_TIME * time_s
+    if allowed_s >= _WHOLE_S + calibration_s:
+        return False, {"calibrate_s": calibration_s, "allowed_s": allowed_s}
     calibrate_s = max(0.0, (allowed_s - _SHORT_S) / 1.5)  # the cache's costs take half as long again
-    calibrate_s = min(calibrate_s, settings.calibration_seconds)
-    few = {"warmup_steps": 10, "steps": 4}
-    return Effort(True, {"calibrate_s": calibrate_s, "allowed_s": allowed_s, **few})
+    calibrate_s = min(calibrate_s, calibration_s)
+    return True, {"calibrate_s": calibrate_s, "allowed_s": allowed_s, "warmup_steps": 10, "steps": 4}
 
 
 def require_writable_profile(path: Path) -> None:
@@ -163,7 +162,7 @@ def require_writable_profile(path: Path) -> None:
     require_writable(path.parent, f"cannot write the profile {path}")
 
 
-def _example_ms(step: CompiledStep, batch: Tuple[Any, Any]) -> float:
+def _example_ms(step: CompiledStep, batch: Minibatch) -> float:
     """Return by how many milliseconds a step on the minibatch `batch` takes longer for each example."""
     examples = len(batch[0])
     half = (batch[0][: examples // 2], batch[1][: examples // 2])
@@ -173,9 +172,9 @@ def _example_ms(step: CompiledStep, batch: Tuple[Any, Any]) -> float:
 
 def make_profile(
     model: tf.keras.Model,
-    batch: Tuple[Any, Any],
-    optimizer: Any,
-    metadata: Dict[str, Any],
+    batch: Minibatch,
+    optimizer: tf.keras.optimizers.Optimizer,
+    metadata: Record,
     limit: Optional[MemoryLimit] = None,
     **options: Any,
 ) -> Profile:
@@ -206,3 +205,47 @@ def make_profile(
         if names:
             LOG.info(f"note: {words}: {', '.join(names)}")
     return profile
+
+
+def memory_limit(asked: Optional[str]) -> Optional[float]:
+    """Return the bytes that a run may take by --memory; None: as many as it takes. UsageError on a GPU."""
+    if asked is None:
+        return None
+    if tf.config.list_physical_devices("GPU"):
+        raise UsageError(f"--memory {asked}: a step on a GPU takes the GPU's memory. Leave it out.")
+    return _FREE_SHARE * _free_bytes() if asked == "auto" else parse_bytes(asked)
+
+
+def note_shortage(profile: Optional[Profile]) -> None:
+    """Log a note if the full steps of a run without a limit do not fit into what is free."""
+    if profile is None or profile.memory is None:
+        return
+    free = _free_bytes()
+    needed = resident.resident_bytes() + profile.memory.step_bytes(profile.connected)
+    if needed > free:
+        LOG.info(
+            f"note: full steps take {needed / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free. "
+            f"--memory {int(_FREE_SHARE * free / 1e7) * 1e7 / 1e9:g}GB keeps the run within that."
+        )
+
+
+def _before_profile(
+    limit: float, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
+) -> Optional[MemoryLimit]:
+    """Return what fits into a process of `limit` bytes, by a full step that is traced but never runs.
+
+    None on a GPU.
+    """
+    variables = model.trainable_variables
+    optimizers.build(optimizer, variables)
+    step = CompiledStep(Objective(model, classification_loss()), optimizer, variables)
+    memory = traced_memory(step, batch)
+    if memory is None:
+        return None
+    connected = np.array([gradient is not None for gradient in step.gradients])
+    return MemoryLimit(limit, memory, connected, weight_bytes(v.shape for v in variables))
+
+
+def _free_bytes() -> float:
+    """Return the bytes that this process may have, what it has already included."""
+    return resident.available_bytes() + resident.resident_bytes()

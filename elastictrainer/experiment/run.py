@@ -5,22 +5,20 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Optional, Sequence
 
 import tensorflow as tf
 
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
-from elastictrainer.experiment import assembly, keeping, memory, profiling
+from elastictrainer.experiment import assembly, profiling, run_images
 from elastictrainer.experiment.exporting import export_run
-from elastictrainer.experiment.inputs import Inputs, load_inputs
 from elastictrainer.experiment.settings import TrainSettings, parse_bytes, parse_seconds, rate_schedule
 from elastictrainer.models.solved_head import hold_columns
-from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs import environment, resident
 from elastictrainer.runs.log import LOG, printed
-from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.runs.run_folder import Record, RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.steps.objective import training_loss
 from elastictrainer.training.callbacks import RisingLoss, named_callbacks, require_supported_callbacks
@@ -40,9 +38,7 @@ _LEAVING_S = 1.0  # to print the summary and to leave Python: half of it measure
 _EXPORT_S = 15.0  # for each format
 
 
-def train(
-    settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None
-) -> Dict[str, Any]:
+def train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None) -> Record:
     """Train into the folder `run`; returns the summary."""
     with printed():
         try:
@@ -56,41 +52,42 @@ def train(
             raise
 
 
-def _train(
-    settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str]
-) -> Dict[str, Any]:
+def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str]) -> Record:
     if settings.memory:  # before the process' first tensor
         resident.give_back_freed_memory()
+    time_s = parse_seconds(settings.time) if settings.time else None
+    earlier = run_images.earlier_run(settings.init_from, settings.keep)
+    rates = rate_schedule(settings)
     users = named_callbacks(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
-    inputs = load_inputs(settings, run, resume)
-    data, model = inputs.data, inputs.model
+    data, model, kept, about = assembly.load_inputs(settings, run, resume)
     optimizer = assembly.make_optimizer(settings)
-    rates = rate_schedule(settings)
     require_supported_callbacks(users, optimizer, checkpointed=True, rates=rates)
-    scheme, head = schemes.create(settings.scheme), _head(settings, data, model)
+    scheme, head = schemes.create(settings.scheme), _head(settings, data, model, earlier)
     if not scheme.trains and head != "solve":
         raise UsageError(
             f"--scheme {settings.scheme} solves the head, which is kept here: the model knows these classes "
             "already, or its head cannot be solved. Take another scheme."
         )
-    limit = memory.limit(settings.memory)
+    limit = profiling.memory_limit(settings.memory)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     solves = head == "solve" and not checkpointing.resumes  # what has trained has its head
     shape = (*data.image_size, model.input_shape[-1])
     profile = profiling.obtain_profile(
-        settings,
         model,
         profiling.profile_metadata(settings, model, shape, len(data.class_names)),
         lambda: next(data.train(0)),
         optimizer,
-        scheme.selects,
+        scheme,
+        settings.calibration_seconds,
+        time_s,
+        settings.profile,
         run.profile_path if resume and run.profile_path.exists() else None,
         limit,
         solves,
     )
     if limit is None:
-        memory.note_shortage(profile)
+        profiling.note_shortage(profile)
     sensor, source = find_sensor()
     LOG.info(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 
@@ -99,18 +96,48 @@ def _train(
         data = dataclasses.replace(
             data, evaluation_batch_size=min(data.evaluation_batch_size, settings.batch_size)
         )
-    image_s = _evaluating_s(settings, profile)
-    one_of = _head_stride(settings, data, image_s)
-    evaluation = _evaluation(settings, data, run, checkpointing, one_of)
-    deadline = deadline_of(settings, data, evaluation, record, image_s, one_of, extra_time)
+    image_s = 0.0  # expected, of evaluating an image
+    if profile is not None:
+        image_s = _EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
+    one_of, stop = 1, checkpointing.stop_if_asked
+    if data.val_split is None:
+        if time_s is not None:
+            head_s = data.evaluated_count("test") * image_s
+            one_of = max(1, math.ceil(head_s / (_HEAD_SHARE * time_s)))
+        evaluation = Evaluation(data.test, stop, settings.validation_freq, one_of)
+    else:
+        early = settings.early_stopping
+        evaluation = BestWeights(data.validation, data.test, run, early, stop, settings.validation_freq)
+    deadline = None
+    if time_s is not None:
+        # Weights that a validation part chooses are tested at the end, after the last ones were validated.
+        parts = ["test"] if data.val_split is None else ["val", "test"]
+        deadline = deadline_of(
+            time_s,
+            parse_seconds(extra_time) if extra_time else 0.0,
+            [data.evaluated_count(part) for part in parts],
+            evaluation,
+            record,
+            image_s,
+            one_of,
+            len(settings.export_formats),
+        )
     trained_by = settings.scheme
     if limit is not None and profile is None and scheme.selects:
         trained_by, limit = "head-alone", None
+    cache_bytes, cache_folder = settings.activation_cache_memory, settings.activation_cache_dir
+    cache = CacheSettings(
+        settings.activation_cache,
+        settings.activation_cache_dtype,
+        parse_bytes(cache_bytes) if cache_bytes else None,
+        Path(cache_folder) if cache_folder else run.path,
+        settings.seed,
+    )
     trainer = Trainer(
         model,
         scheme=trained_by,
         probe=data.probe,
-        activation_cache=_cache(settings, run),
+        activation_cache=cache,
         rho=settings.rho,
         interval=settings.interval,
         importance_batches=settings.importance_batches,
@@ -121,11 +148,24 @@ def _train(
         deadline=deadline,
         memory=limit,
     )
+    weights = data.class_weights() if settings.class_weights == "balanced" else None
+    if weights is None and earlier is not None and settings.keep:
+        weights = run_images.class_weights(data)
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    trainer.compile(optimizer, _loss(settings, data), metrics=[accuracy])
+    trainer.compile(optimizer, training_loss(settings.label_smoothing, weights), metrics=[accuracy])
     rising = RisingLoss(len(data.class_names))
     callbacks = [EnergyMetering(sensor), evaluation, record, rising, *users, checkpointing]
-    _begin(settings, run, resume, profile, inputs)
+    if not resume:
+        run.begin()
+        # From here on it can be resumed. As --config of another run it must not replace this one.
+        run.write_config({**dataclasses.asdict(settings), "overwrite": False})
+    if kept is not None and not run.kept_path.exists():
+        kept.save(run.kept_path)
+    if profile is not None and not run.profile_path.exists():
+        profile.save(run.profile_path)
+    if not run.environment_path.exists():
+        started = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd()}
+        run.write_environment({**environment.describe(), **started, **about})
     resident.exempt_from_collection()
     try:
         history = trainer.fit(
@@ -141,57 +181,13 @@ def _train(
     if settings.export_formats:
         for path in export_run(run, settings.export_formats, trust=True):  # just written
             LOG.info(f"written: {path}")
-    summary: Dict[str, Any] = history.elastic
+    summary: Record = history.elastic
     return summary
 
 
-def _begin(
-    settings: TrainSettings, run: RunFolder, resume: bool, profile: Optional[Profile], inputs: Inputs
-) -> None:
-    """Write the settings that a run is resumed by, and its environment."""
-    if not resume:
-        run.begin()
-        # From here on it can be resumed. As --config of another run it must not replace this one.
-        run.write_config({**dataclasses.asdict(settings), "overwrite": False})
-    if inputs.kept is not None and not run.kept_path.exists():
-        inputs.kept.save(run.kept_path)
-    if profile is not None and not run.profile_path.exists():
-        profile.save(run.profile_path)
-    if not run.environment_path.exists():
-        started = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd()}
-        run.write_environment({**environment.describe(), **started, **inputs.about})
-
-
-def _cache(settings: TrainSettings, run: RunFolder) -> CacheSettings:
-    most, folder = settings.activation_cache_memory, settings.activation_cache_dir
-    return CacheSettings(
-        settings.activation_cache,
-        settings.activation_cache_dtype,
-        parse_bytes(most) if most else None,
-        Path(folder) if folder else run.path,
-        settings.seed,
-    )
-
-
-def _loss(settings: TrainSettings, data: ImageData) -> Any:
-    """Return the loss to train with."""
-    weights = data.class_weights() if settings.class_weights == "balanced" else None
-    if weights is None and settings.init_from and settings.keep:
-        weights = keeping.class_weights(data)
-    return training_loss(settings.label_smoothing, weights)
-
-
-def _evaluation(
-    settings: TrainSettings, data: ImageData, run: RunFolder, checkpointing: Checkpointing, one_of: int
-) -> Evaluation:
-    """Return the evaluation between epochs: on the validation part, or the test part where there is none."""
-    stop, every = checkpointing.stop_if_asked, settings.validation_freq
-    if data.val_split is None:
-        return Evaluation(data.test, stop, every, one_of)
-    return BestWeights(data.validation, data.test, run, settings.early_stopping, stop, every)
-
-
-def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> str:
+def _head(
+    settings: TrainSettings, data: ImageData, model: tf.keras.Model, earlier: Optional[RunFolder]
+) -> str:
     """Return whether the head is to be solved: "solve" or "keep"; a line says why it is not, where asked for.
 
     A model that knows the classes of the data already keeps its head.
@@ -201,64 +197,38 @@ def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> st
     if settings.init_from and RunFolder(settings.init_from).class_names() == list(data.class_names):
         return "keep"
     try:
-        hold_columns(model, len(keeping.earlier_classes(settings)))
+        hold_columns(model, len(earlier.class_names()) if earlier else 0)
     except UsageError as error:
         LOG.info(f"note: {error}")
         return "keep"
     return "solve"
 
 
-def _evaluating_s(settings: TrainSettings, profile: Optional[Profile]) -> float:
-    """Return the expected seconds of evaluating an image; 0 without a profile."""
-    if profile is None:
-        return 0.0
-    return _EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
-
-
-def _head_stride(settings: TrainSettings, data: ImageData, image_s: float) -> int:
-    """Return k such that evaluating the solved head on every k-th image takes 3 % of the time at most.
-
-    `image_s`: expected seconds of evaluating an image.
-    """
-    if not settings.time or data.val_split is not None:
-        return 1
-    evaluation_s = data.evaluated_count("test") * image_s
-    return max(1, math.ceil(evaluation_s / (_HEAD_SHARE * parse_seconds(settings.time))))
-
-
 def deadline_of(
-    settings: TrainSettings,
-    data: ImageData,
+    time_s: float,
+    extra_s: float,
+    images: Sequence[int],
     evaluation: Evaluation,
     record: RunRecord,
     image_s: float,
     one_of: int,
-    extra_time: Optional[str],
-) -> Optional[Deadline]:
-    """Return the time that this process may take; None without --time.
+    exports: int,
+) -> Deadline:
+    """Return the time that this process may take.
 
     Args:
-        settings, data: of the run.
+        time_s: of a new run; `extra_s`: of one that goes on, beyond the time it had taken.
+        images: numbers of images of the parts that are evaluated at the end, the one of every epoch first.
         evaluation: tells what an image takes once it has made an evaluation; `image_s`: until then.
         record: tells what writing the model takes, once it has done so.
         one_of: the solved head is evaluated on one of so many images.
-        extra_time: for a resumed run beyond the time it had taken.
+        exports: number of formats to export in.
     """
-    if not settings.time:
-        return None
-    # Weights that are chosen by a validation part are tested at the end, after the last ones were validated.
-    parts = ["test"] if data.val_split is None else ["val", "test"]
-    images = [data.evaluated_count(part) for part in parts]
 
     def reserve_s() -> float:
         evaluation_s = sum(images) * (evaluation.image_s or image_s)
         writing_s = 2 * (record.writing_s or _WRITING_S)  # the last checkpoint, and the model
-        return evaluation_s + writing_s + _LEAVING_S + _EXPORT_S * len(settings.export_formats)
+        return evaluation_s + writing_s + _LEAVING_S + _EXPORT_S * exports
 
     check_s = images[0] * image_s / one_of + _COMPILING_S + _WRITING_S
-    return Deadline(
-        parse_seconds(settings.time),
-        reserve_s,
-        parse_seconds(extra_time) if extra_time else 0.0,
-        check_s=check_s,
-    )
+    return Deadline(time_s, reserve_s, extra_s, check_s=check_s)

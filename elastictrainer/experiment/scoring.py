@@ -3,17 +3,18 @@
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data.splits import Split, decode_in_order, labels_in, read_error
 from elastictrainer.errors import UsageError, abbreviated
-from elastictrainer.experiment.labelled_images import LabelledImages
+from elastictrainer.experiment.run_images import LabelledImages
 from elastictrainer.models.predictor import Predictor
 from elastictrainer.runs import environment, ownership
 from elastictrainer.runs.files import write_csv, write_json
+from elastictrainer.runs.run_folder import Record
 
 _BATCH = 32
 _TOP = 5
@@ -105,7 +106,7 @@ class Scores:
         return confusion_matrix(self.labels, self.predicted, labels=range(len(self.class_names)))
 
     @functools.cached_property
-    def by_class(self) -> List[Dict[str, Any]]:
+    def by_class(self) -> List[Record]:
         """Return for each class its name, precision, recall, F1 (0..1) and number of images."""
         from sklearn.metrics import precision_recall_fscore_support
 
@@ -123,7 +124,7 @@ class Scores:
         wrong = np.flatnonzero(self.predicted != self.labels)
         return wrong[np.argsort(own[wrong], kind="stable")][:count]
 
-    def summary(self) -> Dict[str, Any]:
+    def summary(self) -> Record:
         """Return the figures over all classes; macro averages are over the classes that have images."""
         with_images = [row for row in self.by_class if row["images"]]
         macro = {

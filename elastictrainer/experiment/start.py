@@ -11,20 +11,20 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Iterator, List, Optional
 
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.checks import check, load_trusted, require_writable
+from elastictrainer.experiment.options import check, load_trusted, require_writable
 from elastictrainer.experiment.settings import TrainSettings, asked_rho
 from elastictrainer.registry import EXPORT_FILES, HF
 from elastictrainer.runs.environment import load_tensorflow
 from elastictrainer.runs.log import LOG
-from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.runs.run_folder import Record, RunFolder
 
 _RUNS = "runs"
 
 
-def start(settings: TrainSettings) -> Dict[str, Any]:
+def start(settings: TrainSettings) -> Record:
     """Train as `settings`, checked here, in a folder of their choice or a new one; return its summary."""
     check(settings)
     # A resumed run goes on without a cache where the folder is gone.
@@ -36,7 +36,7 @@ def start(settings: TrainSettings) -> Dict[str, Any]:
         return _train(settings, run, resume=False)
 
 
-def resume(run: RunFolder, trust: bool = False, extra_time: Optional[str] = None) -> Dict[str, Any]:
+def resume(run: RunFolder, trust: bool = False, extra_time: Optional[str] = None) -> Record:
     """Go on with the run in a folder; if it is finished, say so and return its summary.
 
     With `trust` its config may name code, whoever wrote it. `extra_time` is beyond what the run has taken, as
@@ -92,9 +92,7 @@ def _finish_exports(run: RunFolder, settings: TrainSettings) -> None:
         LOG.info(f"written: {path}")
 
 
-def _train(
-    settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None
-) -> Dict[str, Any]:
+def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None) -> Record:
     load_tensorflow()
     from elastictrainer.experiment.run import train
 

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from elastictrainer.data import datasets
 from elastictrainer.data.splits import UNSPLIT, Split, decode_all, split_dataset
+from elastictrainer.data.user_images import Reading
 from elastictrainer.experiment import assembly
-from elastictrainer.experiment.checks import load_trusted
-from elastictrainer.experiment.options import load
+from elastictrainer.experiment.options import load, load_trusted
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import augmentation
 from elastictrainer.plotting.drawing import Drawing, data_name, model_name, pyplot
@@ -70,7 +70,7 @@ def data(settings: TrainSettings) -> Drawing:
 
 def _training_images(settings: TrainSettings) -> Tuple[Sequence[str], Split]:
     """Return class names and training images; all images of data that has no parts, and is given none."""
-    reading = dataclasses.replace(assembly.make_reading(settings), skip_damaged=settings.skip_damaged)
+    reading = Reading(settings.skip_damaged, label_column=settings.label_column)
     names, own = datasets.load_parts(settings.dataset, settings.data_dir, reading)
     if "test" not in own and settings.test_split is None and settings.validation_split is None:
         return names, own[UNSPLIT] if UNSPLIT in own else own["train"]

@@ -8,8 +8,8 @@ import pytest
 
 from elastictrainer import UsageError
 from elastictrainer.experiment import assembly, profiling
-from elastictrainer.experiment.checks import inherit
 from elastictrainer.experiment.exporting import export_run
+from elastictrainer.experiment.options import inherit
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor

@@ -9,7 +9,7 @@ import pytest
 import usermodels
 from builders import invented_profile, small_network
 from elastictrainer import UsageError
-from elastictrainer.experiment import memory, profiling
+from elastictrainer.experiment import profiling
 from elastictrainer.experiment.settings import TrainSettings, parse_bytes
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.profile_model import traced_memory
@@ -45,8 +45,8 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
     monkeypatch.chdir(tmp_path)
     model, optimizer, said = small_network(tf), optimizers.make("sgd"), listen()
     images = tf.zeros((4, 8, 8, 3)), tf.zeros((4,), tf.int64)
-    settings = TrainSettings(calibration_seconds=0.0)
-    metadata = profiling.profile_metadata(settings, model, (8, 8, 3), 2)
+    metadata = profiling.profile_metadata(TrainSettings(), model, (8, 8, 3), 2)
+    scheme = schemes.create("elastic")
 
     def with_larger_activations(step, batch):
         """Memory of a step on which each tensor holds 40 MB more."""
@@ -54,11 +54,11 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
         more = CostGroups.singletons(np.full(made.held.tensors, 40e6))
         return dataclasses.replace(made, held=made.held.joined(more))
 
-    monkeypatch.setattr(memory, "traced_memory", with_larger_activations)
+    monkeypatch.setattr(profiling, "traced_memory", with_larger_activations)
 
     def obtained(limit, solves=True):
         return profiling.obtain_profile(
-            settings, model, metadata, lambda: images, optimizer, True, limit=limit, solves=solves
+            model, metadata, lambda: images, optimizer, scheme, 0.0, limit=limit, solves=solves
         )
 
     with pytest.raises(UsageError, match="The least, with the head alone in training, is"):
@@ -68,7 +68,7 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
     least = parse_bytes(re.search(r"is (\S+)\.$", str(refused.value))[1])
     assert obtained(least - 80e6) is None and "the head alone is solved" in said[-1]
     profile = obtained(least)
-    assert limited(least, profile, resident.settled_bytes()).scheme(schemes.create("elastic"), True).selects
+    assert limited(least, profile, resident.settled_bytes()).scheme(scheme, True).selects
 
 
 @pytest.mark.parametrize("estimated", [["second/kernel"], ["first/bias", "head/kernel"], []])

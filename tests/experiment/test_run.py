@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from elastictrainer import RunError, UsageError
-from elastictrainer.experiment.labelled_images import load_run_images
 from elastictrainer.experiment.run import deadline_of, train
+from elastictrainer.experiment.run_images import load_run_images
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs import resident
 from elastictrainer.runs.run_folder import RunFolder
@@ -304,7 +304,7 @@ def test_a_callback_that_does_not_fit_is_refused_before_anything_is_written(sett
 @pytest.mark.parametrize("validated", [pytest.param(False, marks=pytest.mark.long), True])
 def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings, run, validated):
     """The learning rate is so high that the network soon becomes worse."""
-    from elastictrainer.experiment.labelled_images import load_run_images
+    from elastictrainer.experiment.run_images import load_run_images
     from elastictrainer.experiment.scoring import score
     from elastictrainer.models import predictor
 
@@ -329,13 +329,11 @@ def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings
         assert summary["loss"] == min(losses)
 
 
-def ending(validation=False, more=None, **settings):
-    """The deadline of a run with 100 test images and perhaps 50 to validate, and what it has measured."""
+def ending(validation=(), more_s=0.0, exports=0):
+    """The deadline of a run with 100 test images and perhaps some to validate, and what it has measured."""
     evaluation, record = SimpleNamespace(image_s=0.0), SimpleNamespace(writing_s=0.0)
-    counts = {"test": 100, "val": 50}
-    data = SimpleNamespace(val_split=counts if validation else None, evaluated_count=counts.get)
-    settings = TrainSettings(**{"time": "60s", **settings})
-    return deadline_of(settings, data, evaluation, record, 0.05, 4, more), evaluation, record
+    found = deadline_of(60.0, more_s, [*validation, 100], evaluation, record, 0.05, 4, exports)
+    return found, evaluation, record
 
 
 def test_what_the_run_has_measured_takes_the_place_of_what_was_expected():
@@ -350,12 +348,11 @@ def test_what_the_run_has_measured_takes_the_place_of_what_was_expected():
 
 
 def test_validated_weights_are_tested_as_well_and_an_export_takes_time():
-    assert ending(validation=True)[0].reserve_s() - ending()[0].reserve_s() == pytest.approx(50 * 0.05)
-    assert ending(export="tflite")[0].reserve_s() > ending()[0].reserve_s() + 5
+    assert ending(validation=[50])[0].reserve_s() - ending()[0].reserve_s() == pytest.approx(50 * 0.05)
+    assert ending(exports=1)[0].reserve_s() > ending()[0].reserve_s() + 5
 
 
-def test_no_time_no_deadline_and_a_resumed_run_has_more():
-    assert ending(time=None)[0] is None
-    found = ending(more="30s")[0]
+def test_a_resumed_run_has_more_time():
+    found = ending(more_s=30.0)[0]
     found.resume(100.0)
     assert found.seconds == 130.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import RunError, UsageError
-from elastictrainer.experiment.labelled_images import LabelledImages, load_images, load_run_images
+from elastictrainer.experiment.run_images import LabelledImages, load_images, load_run_images
 from elastictrainer.experiment.scoring import Scores, score
 from elastictrainer.models.predictor import Predictor
 from run_builders import make_run

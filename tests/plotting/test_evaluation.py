@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 from elastictrainer.data.splits import ArraySplit
-from elastictrainer.experiment.labelled_images import LabelledImages
+from elastictrainer.experiment.run_images import LabelledImages
 from elastictrainer.experiment.scoring import Scores
 from elastictrainer.plotting import evaluation
 from elastictrainer.plotting.drawing import pyplot

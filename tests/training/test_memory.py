@@ -10,7 +10,7 @@ pytest.importorskip("tensorflow")
 from builders import ArrayData, compiled_trainer, invented_profile, small_network, train_classifier
 from elastictrainer import Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
-from elastictrainer.experiment import memory as asked_memory
+from elastictrainer.experiment import profiling
 from elastictrainer.experiment.settings import parse_bytes
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.memory import StepMemory
@@ -146,23 +146,23 @@ def test_what_is_asked_for_is_rounded_up():
 
 
 def test_a_limit_is_a_size_or_three_quarters_of_what_is_free(tf, monkeypatch):
-    assert asked_memory.limit(None) is None
-    assert asked_memory.limit("1.5GB") == 1.5e9
+    assert profiling.memory_limit(None) is None
+    assert profiling.memory_limit("1.5GB") == 1.5e9
     monkeypatch.setattr(resident, "available_bytes", lambda: 3 * 10**9)
     monkeypatch.setattr(resident, "resident_bytes", lambda: 10**9)
-    assert asked_memory.limit("auto") == 3e9
+    assert profiling.memory_limit("auto") == 3e9
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"])
     with pytest.raises(UsageError, match="GPU"):
-        asked_memory.limit("1GB")
+        profiling.memory_limit("1GB")
 
 
 def test_a_run_that_will_not_fit_is_told_what_to_ask_for(profile, monkeypatch):
     said = listen()
     monkeypatch.setattr(resident, "available_bytes", lambda: 500 * _MB)
-    asked_memory.note_shortage(profile)
+    profiling.note_shortage(profile)
     assert not said
     monkeypatch.setattr(resident, "available_bytes", lambda: 200 * _MB)
-    asked_memory.note_shortage(profile)
+    profiling.note_shortage(profile)
     (note,) = said
     assert "--memory" in note and "are free" in note
 

@@ -1,19 +1,30 @@
-"""What a run takes over from the runs before it, classes and images, and keeps for the next one."""
+"""Labelled images of a run: of its data, of the runs before it, and those kept for the runs after it."""
 
+import functools
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from PIL import Image
 
+from elastictrainer.data import datasets, inspection
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.pictures import Size
-from elastictrainer.data.splits import IndexedSplit, JoinedSplit, Split, decode_all, labels_in
+from elastictrainer.data.splits import (
+    PARTS,
+    UNSPLIT,
+    IndexedSplit,
+    JoinedSplit,
+    Split,
+    decode_all,
+    labels_in,
+    split_dataset,
+)
 from elastictrainer.data.user_images import FileSplit, Reading
 from elastictrainer.errors import UsageError, abbreviated
-from elastictrainer.experiment.labelled_images import LabelledImages, load_run_images
 from elastictrainer.experiment.options import load
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.files import atomic_write
@@ -23,15 +34,139 @@ from elastictrainer.runs.run_folder import RunFolder
 _DAMAGED = "Put it back from a copy, or delete it."
 
 
-def earlier_classes(settings: TrainSettings) -> List[str]:
-    """Return the classes that a run takes over; none without --keep."""
-    earlier = _earlier_run(settings)
-    return earlier.class_names() if earlier else []
+@dataclass(frozen=True)
+class LabelledImages:
+    """Labelled images of a part of a data set.
+
+    Attributes:
+        name: of the data set.
+        part: test, val or train; empty where the data has no parts.
+        class_names: by label.
+        split: the images.
+        is_old: (n,) bool, which of them a run knew before its own data; None: none, or it is not asked.
+    """
+
+    name: str
+    part: str
+    class_names: Sequence[str]
+    split: Split
+    is_old: Optional[np.ndarray] = None
+
+    @functools.cached_property
+    def image_names(self) -> List[str]:
+        """Return a name for each image: its file, or its number."""
+        return [self.split.name_of(number) for number in range(self.split.count)]
+
+    def __str__(self) -> str:
+        word = f"{PARTS[self.part]} " if self.part else ""
+        return f"{self.split.count} {word}images of {Path(self.name).name}"
 
 
-def class_names(settings: TrainSettings, own: Sequence[str]) -> Tuple[str, ...]:
-    """Return the classes of a run's head, by label: those of the earlier run, and its `own` that are new."""
-    return tuple(dict.fromkeys([*earlier_classes(settings), *own]))
+def left_out(run: RunFolder) -> List[str]:
+    """Return the damaged files of a run's data that it was started without."""
+    files: List[str] = run.environment().get("damaged", {}).get("left_out", [])
+    return files
+
+
+def require_unchanged(
+    run: RunFolder, name: str, now: inspection.Fingerprint, advice: str, parts: Optional[Iterable[str]] = None
+) -> None:
+    """Raise UsageError if the data of a run changed since its start.
+
+    Args:
+        run: its folder; where it was killed before it had begun, nothing is known.
+        name, now: the data's name, and its fingerprint, see `inspection.fingerprint`.
+        advice: how to go on, as a sentence.
+        parts: those compared; None: all.
+    """
+    about = run.environment()
+    if "data" not in about:
+        return
+    was = {key: value for key, value in about["data"].items() if not parts or key in ("class_names", *parts)}
+    damaged = about.get("damaged", {}).get("damaged", [])
+    found = inspection.changes(was, now, sizes_may_differ=bool(damaged))
+    gone = [file for file in damaged if not os.path.exists(file)]
+    if found and gone:
+        found.insert(0, f"{abbreviated(gone)} is gone: put a picture of its class there, under its name")
+    if found:
+        raise UsageError(f"{name} is not what {run.path} was trained on: {abbreviated(found)}. {advice}")
+
+
+def load_run_images(
+    run: RunFolder, part: Optional[str] = None, data_dir: Optional[str] = None, unchanged: bool = False
+) -> LabelledImages:
+    """Return the images of a part of a run's data: "test" (None), "val" or "train".
+
+    With `unchanged` they must be what they were. What was set apart by chance must be in any case: what would
+    be set apart now may have been trained on. `data_dir` replaces the run's setting.
+
+    Raises:
+        UsageError: the data is not there any more, has no such part, or is other data.
+    """
+    settings = load(TrainSettings, run.config_path)
+    try:
+        reading = Reading(label_column=settings.label_column, left_out=left_out(run))
+        names, own = datasets.load_parts(settings.dataset, data_dir or settings.data_dir, reading)
+    except UsageError as error:
+        started_in = run.environment().get("directory")
+        raise UsageError(
+            f"{error} The run was started in {started_in}; go there, or put its data back. "
+            "et-evaluate takes other data, too: --dataset."
+        ) from None
+    parts = split_dataset(
+        settings.dataset,
+        names,
+        own,
+        test_split=settings.test_split,
+        validation_split=settings.validation_split,
+        seed=settings.seed,
+    )
+    images = _part_of_data(settings.dataset, names, parts, part)
+    drawn = {name: split for name, split in parts.items() if split is not own.get(name)}
+    compared = drawn if images.part in drawn else {images.part: images.split} if unchanged else {}
+    if compared:
+        now = inspection.fingerprint(names, compared)
+        other = "" if unchanged else ", or name images to test on with --dataset"
+        require_unchanged(run, images.name, now, f"Put it back as it was{other}.", compared)
+    return images
+
+
+def load_images(
+    name: str,
+    part: Optional[str] = None,
+    data_dir: Optional[str] = None,
+    label_column: Optional[str] = None,
+) -> LabelledImages:
+    """Return the images of a part of a data set ("test" if None), or all of them where it has no parts."""
+    names, parts = datasets.load_parts(name, data_dir, Reading(label_column=label_column))
+    not_used = inspection.unused(name, parts.values())
+    if not_used:
+        LOG.info(not_used)
+    return _part_of_data(name, names, parts, part)
+
+
+def _part_of_data(
+    name: str, names: Sequence[str], parts: Dict[str, Split], part: Optional[str]
+) -> LabelledImages:
+    if part is None and UNSPLIT in parts:
+        return LabelledImages(name, "", names, parts[UNSPLIT])
+    part = part or "test"
+    if part not in parts:
+        available = (
+            ", ".join(parts) if UNSPLIT not in parts else "no parts: leave out --part to use all images"
+        )
+        raise UsageError(f"{name} has no part {part!r}; it has {available}.")
+    return LabelledImages(name, part, names, parts[part])
+
+
+def earlier_run(init_from: Optional[str], keep: Optional[int]) -> Optional[RunFolder]:
+    """Return the run whose classes a run keeps, by its settings of these names; None where it keeps none."""
+    return RunFolder(init_from) if init_from and keep is not None else None
+
+
+def class_names(earlier: Optional[RunFolder], own: Sequence[str]) -> Tuple[str, ...]:
+    """Return the classes of a run's head, by label: those of the `earlier` run, and `own` that are new."""
+    return tuple(dict.fromkeys([*(earlier.class_names() if earlier else ()), *own]))
 
 
 def class_weights(data: ImageData) -> List[float]:
@@ -73,20 +208,27 @@ class KeptImages:
 
 
 def images_to_keep(
-    settings: TrainSettings, run: RunFolder, resume: bool, data: ImageData
-) -> Optional[KeptImages]:
-    """Return the images that a run keeps, some of each class; None without --keep.
+    each: int, data: ImageData, earlier: Optional[RunFolder], begun: Optional[Path] = None
+) -> KeptImages:
+    """Return `each` so many images of every class for a run to keep, or as many as there are.
 
-    UsageError where the earlier run kept none and its data is not there as it was, or one is damaged.
+    Args:
+        each: at least 1.
+        data: the run's own, whose seed draws.
+        earlier: the run whose classes are kept.
+        begun: the folder of images that a resumed run keeps, if it exists.
+
+    Raises:
+        UsageError: the earlier run kept none and its data is not there as it was, or one is damaged.
     """
-    if not settings.keep:
-        return None
-    names, earlier = class_names(settings, data.class_names), _earlier_run(settings)
-    new = data.train_split.subset(_draw(data.train_split, settings.keep, settings.seed))
+    names = class_names(earlier, data.class_names)
+    new = data.train_split.subset(_draw(data.train_split, each, data.seed))
     parts: Dict[str, Tuple[Split, Sequence[str]]] = {"new": (new, data.class_names)}
     if earlier is not None:
-        is_begun = resume and run.kept_path.is_dir()
-        old = (_read(run.kept_path, names, "old-*"), names) if is_begun else _images_of(earlier, settings)
+        if begun is not None and begun.is_dir():
+            old: Tuple[Split, Sequence[str]] = (_read(begun, names, "old-*"), names)
+        else:
+            old = _images_of(earlier, each, data.seed)
         parts["old"] = old
         left = {*data.class_names, *(old[1][label] for label in old[0].labels)}
         forgotten = [name for name in names if name not in left]
@@ -95,20 +237,17 @@ def images_to_keep(
     return KeptImages(parts, data.image_size)
 
 
-def add_earlier(settings: TrainSettings, data: ImageData, kept: Optional[KeptImages]) -> ImageData:
+def add_earlier(data: ImageData, earlier: RunFolder, each: int, kept: Optional[KeptImages]) -> ImageData:
     """Return the data with what the earlier run adds: classes, images to train and to test on.
 
     UsageError where none can be mixed in: the data is a stream.
     """
-    earlier = _earlier_run(settings)
-    if earlier is None:
-        return data
     if not isinstance(data.train_split, IndexedSplit):
         raise UsageError(
-            f"--keep {settings.keep}: {data.name} is read as a stream, and no images can be mixed into that. "
+            f"--keep {each}: {data.name} is read as a stream, and no images can be mixed into that. "
             "Give the images as a folder or a .csv table."
         )
-    names = class_names(settings, data.class_names)
+    names = class_names(earlier, data.class_names)
     splits = {
         part: split.relabelled(labels_in(names, data.class_names)) for part, split in data.splits.items()
     }
@@ -145,16 +284,12 @@ def add_earlier_images(run: RunFolder, images: LabelledImages) -> LabelledImages
     return LabelledImages(name, images.part, names, JoinedSplit([own, earlier.split]), is_old)
 
 
-def _earlier_run(settings: TrainSettings) -> Optional[RunFolder]:
-    """Return the run whose classes this one keeps; None where it keeps none."""
-    return RunFolder(settings.init_from) if settings.init_from and settings.keep is not None else None
-
-
 def _earlier_runs(run: RunFolder) -> Iterator[RunFolder]:
     """Return the runs whose classes `run` kept, the latest first."""
     seen = {run.path.resolve()}
     while run.config_path.exists():
-        earlier = _earlier_run(load(TrainSettings, run.config_path))
+        settings = load(TrainSettings, run.config_path)
+        earlier = earlier_run(settings.init_from, settings.keep)
         if earlier is None or earlier.path.resolve() in seen:  # it was overwritten by its own successor
             return
         run = earlier
@@ -188,9 +323,8 @@ def _load_unchanged(run: RunFolder, part: str) -> LabelledImages:
     return images
 
 
-def _images_of(run: RunFolder, settings: TrainSettings) -> Tuple[Split, Sequence[str]]:
+def _images_of(run: RunFolder, each: int, seed: int) -> Tuple[Split, Sequence[str]]:
     """Return images of every class of the earlier run: those it kept; if it kept none, some of its data."""
-    each = settings.keep or 0
     if run.kept_path.is_dir():
         names = run.class_names()
         return _read(run.kept_path, names, "*", each), names
@@ -202,7 +336,7 @@ def _images_of(run: RunFolder, settings: TrainSettings) -> Tuple[Split, Sequence
             f"without --keep, or by an earlier version), and its data cannot be used: {error} Put the data "
             "back, or keep the classes without images: --keep 0."
         ) from None
-    return images.split.subset(_draw(images.split, each, settings.seed)), images.class_names
+    return images.split.subset(_draw(images.split, each, seed)), images.class_names
 
 
 def _draw(split: Split, each: int, seed: int) -> np.ndarray:

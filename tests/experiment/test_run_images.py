@@ -10,8 +10,8 @@ from PIL import Image
 from elastictrainer import UsageError
 from elastictrainer.data import datasets, inspection
 from elastictrainer.data.splits import ArraySplit
-from elastictrainer.experiment import keeping
-from elastictrainer.experiment.labelled_images import LabelledImages, load_run_images
+from elastictrainer.experiment import run_images
+from elastictrainer.experiment.run_images import LabelledImages, load_run_images
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs.run_folder import RunFolder
 from log_lines import listen
@@ -38,14 +38,19 @@ def data_of(settings):
     return datasets.load(settings.dataset, 2, SIZE, settings.seed)
 
 
+def earlier_of(settings):
+    return run_images.earlier_run(settings.init_from, settings.keep)
+
+
 def finished(path, settings):
     """A run folder as `et-train` leaves it, without its model."""
     run, data = RunFolder(path), data_of(settings)
-    kept = keeping.images_to_keep(settings, run, False, data)
+    earlier = earlier_of(settings)
+    kept = run_images.images_to_keep(settings.keep, data, earlier)
     path.mkdir()
     run.write_config(dataclasses.asdict(settings))
     about = inspection.fingerprint(data.class_names, data.splits)
-    run.write_environment({"class_names": keeping.class_names(settings, data.class_names), "data": about})
+    run.write_environment({"class_names": run_images.class_names(earlier, data.class_names), "data": about})
     if kept is not None:
         kept.save(run.kept_path)
     return run
@@ -82,8 +87,9 @@ def kept_in(folder):
 def mixed(settings, run, resume=False):
     """The data with what the earlier run adds, and what is kept."""
     data = data_of(settings)
-    kept = keeping.images_to_keep(settings, run, resume, data)
-    return keeping.add_earlier(settings, data, kept), kept
+    earlier, begun = earlier_of(settings), run.kept_path if resume else None
+    kept = run_images.images_to_keep(settings.keep, data, earlier, begun)
+    return run_images.add_earlier(data, earlier, settings.keep, kept), kept
 
 
 def trained_on(data):
@@ -95,10 +101,9 @@ def trained_on(data):
 
 
 def test_old_classes_come_first_and_the_same_name_is_one_class(going_on):
-    assert keeping.class_names(going_on, ("b", "y")) == ("x", "y", "b")
-    assert keeping.earlier_classes(going_on) == ["x", "y"]
-    alone = dataclasses.replace(going_on, keep=None)
-    assert keeping.class_names(alone, ("b", "y")) == ("b", "y") and keeping.earlier_classes(alone) == []
+    assert run_images.class_names(earlier_of(going_on), ("b", "y")) == ("x", "y", "b")
+    alone = earlier_of(dataclasses.replace(going_on, keep=None))
+    assert alone is None and run_images.class_names(alone, ("b", "y")) == ("b", "y")
 
 
 def test_old_images_are_mixed_in_with_their_labels(tf, going_on, tmp_path):
@@ -115,14 +120,14 @@ def test_old_images_are_mixed_in_with_their_labels(tf, going_on, tmp_path):
 
 def test_a_class_of_few_images_weighs_less_but_each_of_them_more(tf, going_on, tmp_path):
     data, _ = mixed(going_on, RunFolder(tmp_path / "b"))
-    weights, counts = np.array(keeping.class_weights(data)), np.bincount(data.train_split.labels)
+    weights, counts = np.array(run_images.class_weights(data)), np.bincount(data.train_split.labels)
     assert counts.tolist() == [2, 8, 6]
     np.testing.assert_allclose(weights**2 * counts, (weights**2 * counts)[0])
     assert (weights * counts).sum() == pytest.approx(counts.sum()) and weights[0] == 2 * weights[1] > 1
 
 
 def test_old_test_images_are_told_apart(tf, going_on):
-    data = keeping.add_earlier(going_on, data_of(going_on), None)
+    data = run_images.add_earlier(data_of(going_on), earlier_of(going_on), going_on.keep, None)
     found = [(is_old, label) for _, labels, is_old in data.test() for label in labels.numpy().tolist()]
     assert sorted(found) == [(False, 1)] * 2 + [(False, 2)] * 2 + [(True, 0)] * 2 + [(True, 1)] * 2
     assert data.evaluated_count("test") == 8
@@ -184,21 +189,21 @@ def test_a_damaged_kept_image_is_named(tf, first, going_on, tmp_path):
 @pytest.mark.parametrize("name", ["../x", "a/b", "C:\\x", "..", "con?", "50 %", "end."])
 def test_a_class_of_any_name_has_a_folder_of_its_own_inside(tf, tmp_path, name):
     split = ArraySplit(np.full((2, 4, 4, 3), 7, np.uint8), np.array([0, 1]))
-    keeping.KeptImages({"new": (split, (name, "x"))}, SIZE).save(tmp_path / "kept")
+    run_images.KeptImages({"new": (split, (name, "x"))}, SIZE).save(tmp_path / "kept")
     assert len(list((tmp_path / "kept").iterdir())) == 2 and len(list(tmp_path.rglob("*.png"))) == 2
-    assert keeping._read(tmp_path / "kept", (name, "x"), "*").labels.tolist() == [0, 1]
+    assert run_images._read(tmp_path / "kept", (name, "x"), "*").labels.tolist() == [0, 1]
 
 
 def test_an_evaluation_tells_old_from_new(tf, going_on, tmp_path):
     run = finished(tmp_path / "b", going_on)
-    both = keeping.add_earlier_images(run, load_run_images(run))
+    both = run_images.add_earlier_images(run, load_run_images(run))
     assert both.class_names == ["x", "y", "b"] and str(both).endswith("two and one")
     assert both.is_old.tolist() == [False] * 4 + [True] * 4
     assert both.split.labels.tolist() == [2, 2, 1, 1, 0, 0, 1, 1]
     assert len(both.image_names) == 8
     named = LabelledImages("other", "", ["y", "x"], both.split.splits[1])
-    assert keeping.mark_old_classes(run, named).is_old.tolist() == [False, False, True, True]
+    assert run_images.mark_old_classes(run, named).is_old.tolist() == [False, False, True, True]
     first = RunFolder(tmp_path / "a")
     alone = load_run_images(first)
-    assert keeping.add_earlier_images(first, alone) is alone
-    assert keeping.mark_old_classes(first, named) is named
+    assert run_images.add_earlier_images(first, alone) is alone
+    assert run_images.mark_old_classes(first, named) is named
