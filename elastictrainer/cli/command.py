@@ -107,28 +107,25 @@ class Unfailing:
 
     def write(self, text: str) -> int:
         """Write `text`; returns its length."""
-        try:
-            self._stream.write(text)
-        except (OSError, ValueError):  # ValueError: the stream was closed
-            self._drop()
+        self._attempt(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
         """Pass on what is buffered."""
-        try:
-            self._stream.flush()
-        except (OSError, ValueError):
-            self._drop()
+        self._attempt(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _drop(self) -> None:
-        """Let the file descriptor lead nowhere, so that no later write or flush fails."""
-        with contextlib.suppress(OSError, ValueError):
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, self._stream.fileno())
-            os.close(null)
+    def _attempt(self, action: Callable[..., object], *texts: str) -> None:
+        """Act; where that fails, let the file descriptor lead nowhere, so that nothing fails later."""
+        try:
+            action(*texts)
+        except (OSError, ValueError):  # ValueError: the stream was closed
+            with contextlib.suppress(OSError, ValueError):
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, self._stream.fileno())
+                os.close(null)
 
 
 def prepare() -> None:

@@ -3,9 +3,7 @@
 import functools
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional, Sequence
-
-import numpy as np
+from typing import Optional, Sequence
 
 from elastictrainer.cli.command import add_trained_model, make_parser, run
 from elastictrainer.errors import UsageError
@@ -13,15 +11,11 @@ from elastictrainer.runs import ownership
 from elastictrainer.runs.environment import load_tensorflow
 from elastictrainer.runs.run_folder import RunFolder
 
-if TYPE_CHECKING:
-    from elastictrainer.experiment.scoring import Scores
-
 _DESCRIPTION = (
     "Test a trained model: accuracy, precision, recall and F1 of every class, the confusion matrix, and "
     "the worst mistakes, as tables and pictures in a folder."
 )
 _EXAMPLE = "example: et-evaluate runs/birds --part val; et-evaluate model.tflite --dataset path/to/images"
-_WORST = 3  # classes, and confusions, that are printed
 
 
 def _body(arguments: Optional[Sequence[str]]) -> None:
@@ -66,8 +60,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
             images = run_images.mark_old_classes(run_folder, images)
     classifier = predictor.load(options.model, options.weights, options.trust_model)
     scores = scoring.score(classifier, images, options.image_size)
-    for line in _lines(scores):
-        print(line)
+    print(scores)
     written = scoring.write_tables(scores, folder)
     pictures = {"confusion.png": evaluation.confusion}
     if len(scores.worst(1)):
@@ -78,30 +71,6 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         drawing.save(draw(scores), folder / name)
         written.append(folder / name)
     print(f"written into {folder}: {', '.join(path.name for path in written)}")
-
-
-def _lines(scores: "Scores") -> List[str]:
-    """Return the lines to print."""
-    top_5 = scores.top_5_accuracy
-    lines = [
-        f"{scores.model} on {scores.data}, {len(scores.class_names)} classes",
-        f"accuracy {100 * scores.accuracy:.2f} %"
-        + (f", top-5 {100 * top_5:.2f} %" if top_5 is not None else "")
-        + f", F1 {scores.summary()['macro_f1']:.3f} (mean of the classes)",
-    ]
-    if scores.old_and_new:
-        old, new = (100 * scores.old_and_new[f"accuracy_{which}"] for which in ("old", "new"))
-        lines.append(f"of what the run knew before {old:.2f} %, of what it learned {new:.2f} %")
-    classes = sorted((row for row in scores.by_class if row["images"]), key=lambda row: row["f1"])
-    if classes[0]["f1"] < 1:
-        worst = ", ".join(f"{row['class']} {row['f1']:.3f}" for row in classes[:_WORST] if row["f1"] < 1)
-        lines.append(f"lowest F1: {worst}")
-        wrong = scores.confusion * (1 - np.eye(len(scores.class_names), dtype=int))
-        pairs = sorted(((wrong[i, j], i, j) for i, j in zip(*wrong.nonzero())), reverse=True)[:_WORST]
-        names = scores.class_names
-        mistaken = ", ".join(f"{names[i]} for {names[j]} ({count})" for count, i, j in pairs)
-        lines.append(f"most often mistaken: {mistaken}")
-    return lines
 
 
 main = functools.partial(run, "et-evaluate", _body)

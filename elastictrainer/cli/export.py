@@ -37,12 +37,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     from elastictrainer.experiment.exporting import export_run
 
     written = export_run(
-        run_folder,
-        formats,
-        output=options.output,
-        overwrite=options.overwrite,
-        trust=options.trust_model,
-        weights=options.weights,
+        run_folder, formats, options.output, options.overwrite, options.trust_model, options.weights
     )
     for path in written:
         print(f"written: {path}")

@@ -62,7 +62,13 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
                 classes = classifier.names(len(row))
                 best = np.argsort(-row, kind="stable")[: options.top]
                 top = {classes[k]: float(row[k]) for k in best}
-                print(_json(name, top) if options.json else _text(name, width, top), flush=True)
+                if options.json:
+                    ranked = [{"class": each, "probability": round(p, 6)} for each, p in top.items()]
+                    line = json.dumps({"image": name, "classes": ranked}, ensure_ascii=False)
+                else:
+                    ranks = "   ".join(f"{each} {100 * p:.1f} %" for each, p in top.items())
+                    line = f"{name:<{width}}  {ranks}"
+                print(line, flush=True)
         for file in unread.values():
             problem = pictures.find_problem(file, thorough=True) or f"{file} (could not be read)"
             LOG.warning(f"et-predict: {problem}")
@@ -95,15 +101,6 @@ def _pictures(asked: Sequence[str], stack: contextlib.ExitStack) -> Dict[Path, s
         else:
             found[Path(name)] = name
     return found
-
-
-def _json(image: str, top: Dict[str, float]) -> str:
-    classes = [{"class": name, "probability": round(value, 6)} for name, value in top.items()]
-    return json.dumps({"image": image, "classes": classes}, ensure_ascii=False)
-
-
-def _text(image: str, width: int, top: Dict[str, float]) -> str:
-    return f"{image:<{width}}  " + "   ".join(f"{name} {100 * p:.1f} %" for name, p in top.items())
 
 
 main = functools.partial(run, "et-predict", _body)

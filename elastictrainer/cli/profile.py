@@ -39,7 +39,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     classes = assembly.count_classes(settings, dataset_given)
     model = assembly.make_model(settings, classes)
     shape = (*assembly.image_size(settings, model), model.input_shape[-1])
-    metadata = profiling.profile_metadata(settings, model, shape, classes)
+    metadata = assembly.profile_metadata(settings, model, shape, classes)
     path = Path(settings.profile or profiling.profile_path(metadata))
     profiling.require_writable_profile(path)
     pixels = tf.random.uniform((settings.batch_size, *shape), 0, 255)

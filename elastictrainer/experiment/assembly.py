@@ -16,11 +16,11 @@ from elastictrainer.errors import UsageError, abbreviated
 from elastictrainer.experiment import run_images
 from elastictrainer.experiment.run_images import KeptImages
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings, learning_rate
-from elastictrainer.models import user_models, zoo
+from elastictrainer.models import augmentation, user_models, zoo
 from elastictrainer.registry import MODEL
 from elastictrainer.runs import ownership
 from elastictrainer.runs.log import LOG
-from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.runs.run_folder import Record, RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import use_random_variables
 
@@ -109,10 +109,25 @@ def make_optimizer(settings: CommonSettings) -> tf.keras.optimizers.Optimizer:
     return optimizers.make(settings.optimizer, learning_rate(settings), settings.weight_decay)
 
 
+def profile_metadata(
+    settings: CommonSettings, model: tf.keras.Model, input_shape: Tuple[int, ...], class_count: int
+) -> Record:
+    """Return the metadata that a profile must match to be used."""
+    return {
+        "model": settings.model,
+        "input_shape": list(input_shape),
+        "batch_size": settings.batch_size,
+        "classes": class_count,
+        "optimizer": settings.optimizer,
+        "augmentation": augmentation.layer_kinds(model),
+        "precision": "mixed_bfloat16" if settings.mixed_precision else "float32",
+    }
+
+
 def load_inputs(
-    settings: TrainSettings, run: RunFolder, resume: bool
+    settings: TrainSettings, run: RunFolder, resume: bool, earlier: Optional[RunFolder]
 ) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages], Mapping[str, object]]:
-    """Load a run's images, make its model, and print what they are.
+    """Load a run's images, make its model, and print what they are; `earlier`: whose classes it keeps.
 
     Returns:
         The images; the model; the images that the run keeps for the next one, None where there are none; and
@@ -135,7 +150,6 @@ def load_inputs(
     if reading.left_out:
         files = abbreviated(reading.left_out)
         noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {files}")
-    earlier = run_images.earlier_run(settings.init_from, settings.keep)
     if settings.init_from:
         names = run_images.class_names(earlier, data.class_names)
         model = user_models.model_of(RunFolder(settings.init_from), names, settings.trust_model)

@@ -13,8 +13,7 @@ from elastictrainer.cache.costs import with_cache_costs
 from elastictrainer.data.image_data import Minibatch
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import require_writable
-from elastictrainer.experiment.settings import CommonSettings, parse_bytes
-from elastictrainer.models import augmentation
+from elastictrainer.experiment.settings import parse_bytes
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import profile_model, traced_memory
 from elastictrainer.runs import environment, resident
@@ -31,21 +30,6 @@ PROFILES = Path("profiles")
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
-
-
-def profile_metadata(
-    settings: CommonSettings, model: tf.keras.Model, input_shape: Tuple[int, ...], class_count: int
-) -> Record:
-    """Return the metadata that a profile must match to be used."""
-    return {
-        "model": settings.model,
-        "input_shape": list(input_shape),
-        "batch_size": settings.batch_size,
-        "classes": class_count,
-        "optimizer": settings.optimizer,
-        "augmentation": augmentation.layer_kinds(model),
-        "precision": "mixed_bfloat16" if settings.mixed_precision else "float32",
-    }
 
 
 def profile_path(metadata: Record) -> Path:

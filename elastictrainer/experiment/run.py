@@ -60,7 +60,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     rates = rate_schedule(settings)
     users = named_callbacks(settings.callback)
     assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
-    data, model, kept, about = assembly.load_inputs(settings, run, resume)
+    data, model, kept, about = assembly.load_inputs(settings, run, resume, earlier)
     optimizer = assembly.make_optimizer(settings)
     require_supported_callbacks(users, optimizer, checkpointed=True, rates=rates)
     scheme, head = schemes.create(settings.scheme), _head(settings, data, model, earlier)
@@ -75,7 +75,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     shape = (*data.image_size, model.input_shape[-1])
     profile = profiling.obtain_profile(
         model,
-        profiling.profile_metadata(settings, model, shape, len(data.class_names)),
+        assembly.profile_metadata(settings, model, shape, len(data.class_names)),
         lambda: next(data.train(0)),
         optimizer,
         scheme,

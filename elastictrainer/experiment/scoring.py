@@ -18,6 +18,7 @@ from elastictrainer.runs.run_folder import Record
 
 _BATCH = 32
 _TOP = 5
+_WORST = 3  # classes, and confusions, that are told
 
 
 def probabilities(
@@ -142,6 +143,27 @@ class Scores:
             "top_5_accuracy": self.top_5_accuracy,
             **macro,
         }
+
+    def __str__(self) -> str:
+        """Return the figures over all classes, and those that did worst, as lines of text."""
+        top_5, names = self.top_5_accuracy, self.class_names
+        lines = [
+            f"{self.model} on {self.data}, {len(names)} classes",
+            f"accuracy {100 * self.accuracy:.2f} %"
+            + (f", top-5 {100 * top_5:.2f} %" if top_5 is not None else "")
+            + f", F1 {self.summary()['macro_f1']:.3f} (mean of the classes)",
+        ]
+        if self.old_and_new:
+            old, new = (100 * self.old_and_new[f"accuracy_{which}"] for which in ("old", "new"))
+            lines.append(f"of what the run knew before {old:.2f} %, of what it learned {new:.2f} %")
+        classes = sorted((row for row in self.by_class if row["images"]), key=lambda row: row["f1"])
+        if classes[0]["f1"] < 1:
+            worst = (f"{row['class']} {row['f1']:.3f}" for row in classes[:_WORST] if row["f1"] < 1)
+            wrong = self.confusion * (1 - np.eye(len(names), dtype=int))
+            pairs = sorted(((wrong[i, j], i, j) for i, j in zip(*wrong.nonzero())), reverse=True)[:_WORST]
+            mistaken = (f"{names[i]} for {names[j]} ({count})" for count, i, j in pairs)
+            lines += [f"lowest F1: {', '.join(worst)}", f"most often mistaken: {', '.join(mistaken)}"]
+        return "\n".join(lines)
 
 
 def score(predictor: Predictor, data: LabelledImages, image_size: Optional[int] = None) -> Scores:

@@ -14,7 +14,7 @@ from elastictrainer.data.splits import IndexedSplit, labels_in
 from elastictrainer.data.user_images import FileSplit, Reading, class_folders, read_classes
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
-from elastictrainer.experiment.profiling import make_profile, profile_metadata
+from elastictrainer.experiment.profiling import make_profile
 from elastictrainer.fleet.answers import FeatureStatistics, Trained
 from elastictrainer.fleet.round_work import Device, RoundWork
 from elastictrainer.fleet.settings import FleetSettings
@@ -78,7 +78,7 @@ class LocalTraining:
         if self._profile is None:
             batch = next(iter(data.train(0)))
             shape = tuple(int(size) for size in batch[0].shape[1:])
-            metadata = profile_metadata(self._training, self.model, shape, self.classes)
+            metadata = assembly.profile_metadata(self._training, self.model, shape, self.classes)
             self._profile = make_profile(self.model, batch, self.optimizer, metadata, **_PROFILE)
             if file:
                 self._profile.save(file)

@@ -76,13 +76,13 @@ def test_a_built_in_network_ends_in_float32_and_starts_with_exact_pixels(tf):
 def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
     assembly.configure(0, mixed_precision=True)
     model = assembly.make_model(settings, 2)
-    metadata = profiling.profile_metadata(settings, model, (16, 16, 3), 2)
+    metadata = assembly.profile_metadata(settings, model, (16, 16, 3), 2)
     images, labels = tf.zeros((4, 16, 16, 3)), tf.constant([0, 1, 0, 1])
     options = {"warmup_steps": 1, "steps": 1, "calibrate_s": 0}
     optimizer = assembly.make_optimizer(settings)
     profile = profiling.make_profile(model, (images, labels), optimizer, metadata, **options)
     assert not profiling.differences(profile, model, metadata)
-    plain = profiling.profile_metadata(
+    plain = assembly.profile_metadata(
         dataclasses.replace(settings, mixed_precision=False), model, (16, 16, 3), 2
     )
     assert profiling.profile_path(plain) != profiling.profile_path(metadata)

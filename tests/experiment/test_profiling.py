@@ -9,7 +9,7 @@ import pytest
 import usermodels
 from builders import invented_profile, small_network
 from elastictrainer import UsageError
-from elastictrainer.experiment import profiling
+from elastictrainer.experiment import assembly, profiling
 from elastictrainer.experiment.settings import TrainSettings, parse_bytes
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.profile_model import traced_memory
@@ -45,7 +45,7 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
     monkeypatch.chdir(tmp_path)
     model, optimizer, said = small_network(tf), optimizers.make("sgd"), listen()
     images = tf.zeros((4, 8, 8, 3)), tf.zeros((4,), tf.int64)
-    metadata = profiling.profile_metadata(TrainSettings(), model, (8, 8, 3), 2)
+    metadata = assembly.profile_metadata(TrainSettings(), model, (8, 8, 3), 2)
     scheme = schemes.create("elastic")
 
     def with_larger_activations(step, batch):

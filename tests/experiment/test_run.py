@@ -353,6 +353,4 @@ def test_validated_weights_are_tested_as_well_and_an_export_takes_time():
 
 
 def test_a_resumed_run_has_more_time():
-    found = ending(more_s=30.0)[0]
-    found.resume(100.0)
-    assert found.seconds == 130.0
+    assert not ending()[0].extends and ending(more_s=30.0)[0].extends
