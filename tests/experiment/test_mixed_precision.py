@@ -90,17 +90,10 @@ def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
     assert re.fullmatch("precision: .*mixed_bfloat16.*float32", said)
 
 
-@pytest.mark.parametrize(
-    "model, message",
-    [
-        ("usermodels:good", "gives bfloat16 logits.*dtype=.float32."),
-        ("some.keras", "some.keras .*layer"),
-    ],
-)
-def test_a_model_that_cannot_have_it_is_refused(tf, settings, model, message):
+def test_a_model_that_cannot_have_it_is_refused(tf, settings):
     assembly.configure(0, mixed_precision=True)
-    with pytest.raises(UsageError, match=message):
-        assembly.make_model(dataclasses.replace(settings, model=model), 2)
+    with pytest.raises(UsageError, match="gives bfloat16 logits.*dtype=.float32."):
+        assembly.make_model(dataclasses.replace(settings, model="usermodels:good"), 2)
 
 
 def test_a_continued_run_has_the_precision_of_the_earlier_one(tf, settings, tmp_path):
