@@ -134,7 +134,7 @@ def next_stage(work: Work, now: Now) -> Optional[Stage]:
 
     A pass over the images that writes the cache costs about a forward pass, whatever trains. The rule: an
     epoch of cached training takes as long as that pass. Cheaper epochs would reach few tensors: one epoch
-    that reaches further is worth more than four cheap ones (docs/study-appendix.md). So the epochs that fit
+    that reaches further is worth more than four cheap ones (docs/results.md). So the epochs that fit
     into a run are its time over that of a pass; beyond twelve a new interval begins, whose selection knows
     what was learned and whose cache holds the images augmented in another way.
 
