@@ -48,7 +48,7 @@ class SolvableHead:
         """Return the number of logits."""
         return int(self.layer.units)
 
-    def held_columns(self) -> Optional[Tuple[NDArray[Any], NDArray[Any]]]:
+    def held_columns(self) -> Optional[Tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Return (width, held) kernel and (held,) bias of the columns that stay; None: no such."""
         if not self.held:
             return None
@@ -60,7 +60,7 @@ class SolvableHead:
         """Return the layer's kernel, (features, classes)."""
         return tf_variable(self.layer.kernel)
 
-    def assign(self, kernel: NDArray[Any], bias: NDArray[Any]) -> None:
+    def assign(self, kernel: NDArray[np.floating], bias: NDArray[np.floating]) -> None:
         """Set the layer's weights; a layer without a bias gets the kernel alone."""
         self.layer.set_weights([kernel, bias][: 1 + bool(self.layer.use_bias)])
 
@@ -103,11 +103,11 @@ def solving_s(images: int, width: int, classes: int) -> float:
 
 
 def solve(
-    features: NDArray[Any],
-    targets: NDArray[Any],
-    weights: Optional[NDArray[Any]] = None,
+    features: NDArray[np.floating],
+    targets: NDArray[np.floating],
+    weights: Optional[NDArray[np.floating]] = None,
     use_bias: bool = True,
-    held: Optional[Tuple[NDArray[Any], NDArray[Any]]] = None,
+    held: Optional[Tuple[NDArray[np.floating], NDArray[np.floating]]] = None,
 ) -> Tuple[NDArray[np.float32], NDArray[np.float32], float]:
     """Fit a linear classifier by L-BFGS (SciPy).
 
@@ -142,7 +142,7 @@ def solve(
     share = np.full(count, 1 / count) if weights is None else np.asarray(weights, np.float64) / count
     penalty, split = PENALTY / count, width * fitted
 
-    def loss_and_residual(values: NDArray[np.float64]) -> Tuple[float, NDArray[Any]]:
+    def loss_and_residual(values: NDArray[np.float64]) -> Tuple[float, NDArray[np.floating]]:
         """Return the mean loss, and (n, fitted) its gradient by the logits that are fitted."""
         # logits z = x K + b. Loss: log(sum of exp z) - <target, z>; its gradient by z is softmax(z) - target.
         narrow = values.astype(np.float32)  # half the time of float64, and exact enough for a gradient

@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Callable, Dict, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 
 import numpy as np
 
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.registry import import_object
 from elastictrainer.selection.selector import Solver, freeze_below
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class Scheme:
@@ -37,17 +40,17 @@ class Scheme:
         """Return whether it selects by what training does, and so needs a head that knows something."""
         return self.importance_metric not in (None, "weight-magnitude")
 
-    def mask(self, model: Any) -> np.ndarray:
+    def mask(self, model: "tf.keras.Model") -> np.ndarray:
         """Return (N,) bool: which of the N `model.trainable_weights`, in their order, train."""
         return np.ones(len(model.trainable_weights), bool)
 
-    def penalty(self, model: Any) -> Optional[Callable[[], Any]]:
+    def penalty(self, model: "tf.keras.Model") -> Optional[Callable[[], Any]]:
         """Return the term that the scheme adds to the training loss, from no arguments to a scalar tensor;
         None: none.
         """
         return None
 
-    def at_interval(self, model: Any, optimizer: Any) -> Dict[str, float]:
+    def at_interval(self, model: "tf.keras.Model", optimizer: Any) -> Dict[str, float]:
         """Act at the start of an interval, for a scheme that does not select; returns figures for the log."""
         return {}
 
@@ -72,7 +75,7 @@ class FreezeBelow(Scheme):
 class TraditionalTransferLearning(Scheme):
     """The last layer only."""
 
-    def mask(self, model: Any) -> np.ndarray:
+    def mask(self, model: "tf.keras.Model") -> np.ndarray:
         from elastictrainer.steps.tensor_kinds import head_mask
 
         return head_mask(model)
@@ -87,7 +90,7 @@ class HeadAlone(TraditionalTransferLearning):
 class BnBias(Scheme):
     """Biases, normalisation tensors and the last layer."""
 
-    def mask(self, model: Any) -> np.ndarray:
+    def mask(self, model: "tf.keras.Model") -> np.ndarray:
         from elastictrainer.steps.tensor_kinds import bias_and_norm_mask, head_mask
 
         return head_mask(model) | bias_and_norm_mask(model)
@@ -104,7 +107,7 @@ class PruneTrain(Scheme):
     RATIO = 0.25  # of the penalty to penalty plus loss at the start: it steers, and the loss prevails
     THRESHOLD = 1e-4  # no weight of a faded channel is larger: hundreds of times smaller than at the start
 
-    def penalty(self, model: Any) -> Callable[[], Any]:
+    def penalty(self, model: "tf.keras.Model") -> Callable[[], Any]:
         import tensorflow as tf
 
         from elastictrainer.steps.tensor_kinds import convolution_kernels
@@ -125,7 +128,7 @@ class PruneTrain(Scheme):
         weight = float(self.RATIO / (1 - self.RATIO) * np.log(classes) / lasso())
         return lambda: weight * lasso()
 
-    def at_interval(self, model: Any, optimizer: Any) -> Dict[str, float]:
+    def at_interval(self, model: "tf.keras.Model", optimizer: Any) -> Dict[str, float]:
         import tensorflow as tf
 
         from elastictrainer.steps.tensor_kinds import convolution_kernels

@@ -70,9 +70,9 @@ def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
             op._add_control_input(end)
 
 
-def _writes(operations: Iterable[Any]) -> Dict[str, List[Any]]:
+def _writes(operations: Iterable[tf.Operation]) -> Dict[str, List[tf.Operation]]:
     """Return, by the name of a variable's handle, the ops that write the variable."""
-    found: Dict[str, List[Any]] = {}
+    found: Dict[str, List[tf.Operation]] = {}
     for op in operations:
         for handle in written_by(op):
             found.setdefault(handle.name, []).append(op)
@@ -80,11 +80,11 @@ def _writes(operations: Iterable[Any]) -> Dict[str, List[Any]]:
 
 
 def _needs_later(
-    end: Any, writes: Dict[str, List[Any]], place: Dict[str, int], first: int, last: int
+    end: tf.Operation, writes: Dict[str, List[tf.Operation]], place: Dict[str, int], first: int, last: int
 ) -> bool:
     """Return whether `end` needs an op at a place after `first`, up to `last`: by values, or by variables."""
 
-    def sources(op: Any) -> Iterator[Any]:
+    def sources(op: tf.Operation) -> Iterator[tf.Operation]:
         yield from (tensor.op for tensor in op.inputs)
         yield from op.control_inputs
         # When tracing ends, TensorFlow has what reads a variable wait for what wrote it before.

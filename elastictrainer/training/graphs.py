@@ -173,7 +173,7 @@ def check_tensors(profile: Profile, tensors: int) -> None:
         raise UsageError(f"the profile has {len(profile)} tensors, the model {tensors}: profile this model.")
 
 
-def _checked(scheme: Scheme, model: Any) -> NDArray[np.bool_]:
+def _checked(scheme: Scheme, model: tf.keras.Model) -> NDArray[np.bool_]:
     """Return the scheme's mask, (N,) bool; UsageError where it is none."""
     mask, tensors = np.asarray(scheme.mask(model)), len(model.trainable_variables)
     if mask.shape != (tensors,) or mask.dtype != bool or not mask.any():
