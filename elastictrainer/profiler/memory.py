@@ -13,7 +13,7 @@ from elastictrainer.profiler.cost_groups import CostGroups, Json, Mask, Numbers
 _PER_OP = 14e3
 # Bytes of threads and of what kernels set up at the first step; and the share by which kernels' own buffers,
 # gradients and pieces that malloc cannot use exceed the tensors that a step holds.
-_SET_UP, _MARGIN = 60e6, 0.15
+_SET_UP, _MARGIN = 60e6, 0.2
 # Ops whose output is their input's memory.
 _ALIASES = ("Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient")
 # Ops whose output takes no memory of the step's own: weights, constants, the minibatch.

@@ -16,7 +16,7 @@ from elastictrainer.profiler.profile_model import traced_memory
 from elastictrainer.runs import environment
 
 # As the model adds them for what the graph does not show.
-_MARGIN = 1.15
+_MARGIN = 1.2
 
 
 def memory_of(tf, model, batch, mask=None):
