@@ -89,9 +89,9 @@ def _message_of(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         return f"failed: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}."
-    if isinstance(error, MemoryError):
-        return "out of memory; lower --batch-size or --image-size."
     kind, why = type(error).__name__, reason(error)
+    if isinstance(error, MemoryError) or kind == "ResourceExhaustedError":  # the latter is TensorFlow's
+        return "out of memory: a step on so many pixels does not fit. Lower --batch-size or --image-size."
     return f"failed: {kind if why == kind else f'{kind}: {why}'}\nRun again with --debug for details."
 
 

@@ -35,6 +35,11 @@ def test_success_is_status_0_and_the_body_gets_the_arguments(capsys):
     assert captured.out == captured.err == ""
 
 
+OUT_OF_MEMORY = (
+    "et-test: out of memory: a step on so many pixels does not fit. Lower --batch-size or --image-size."
+)
+
+
 @pytest.mark.parametrize(
     "error, status, line",
     [
@@ -44,7 +49,8 @@ def test_success_is_status_0_and_the_body_gets_the_arguments(capsys):
         (KeyboardInterrupt("Go on: --resume r"), 130, "et-test: interrupted. Go on: --resume r"),
         (OSError(28, "No space left", "f.txt"), 1, "et-test: failed: f.txt: No space left."),
         (OSError("torn"), 1, "et-test: failed: torn."),
-        (MemoryError(), 1, "et-test: out of memory; lower --batch-size or --image-size."),
+        (MemoryError(), 1, OUT_OF_MEMORY),
+        (type("ResourceExhaustedError", (Exception,), {})("OOM when allocating"), 1, OUT_OF_MEMORY),
         (
             ZeroDivisionError("first line\nsecond"),
             1,

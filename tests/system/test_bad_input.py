@@ -172,10 +172,6 @@ BAD = {
     "batch too large": (f"et-train {SMALL} --batch-size 1000", "minibatch of 1000"),
     "classes 3": (f"et-train {PROFILED} --classes 3", "--classes 3: images has 2"),
     "seed of 400 digits": (f"et-train {PROFILED} --seed {'9' * 400}", "--seed 9999"),
-    "step too large": (
-        f"et-train {SMALL} --image-size 4096 --batch-size 16 --scheme full",
-        "Lower --batch-size or --image-size.",
-    ),
     "rotation": (f"et-train {PROFILED} --rotation 0.9", "--rotation 0.9 "),
     "cache nowhere": (
         f"et-train {PROFILED} --activation-cache-dir profile.json",
