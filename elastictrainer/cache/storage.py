@@ -255,7 +255,7 @@ class CacheReader:
     def minibatch(self, epoch: int, batch: int) -> List[Array]:
         """Return minibatch number `batch` of an epoch, and read the one after it ahead.
 
-        Past its last minibatch a cache begins anew.
+        Past its last minibatch a cache begins again.
 
         Raises:
             CacheError: it cannot be read.

@@ -88,13 +88,13 @@ def unused(name: str, splits: Iterable[Split]) -> str:
     if not files or not Path(name).is_dir():
         return ""
     used, classes = set(files), {os.path.dirname(file) for file in files}
-    beside = [entry for folder in sorted(classes) for entry in os.scandir(folder) if entry.path not in used]
+    unused = [entry for folder in sorted(classes) for entry in os.scandir(folder) if entry.path not in used]
     for part in sorted({os.path.dirname(folder) for folder in classes}):
         hidden_too = [entry for entry in os.scandir(part) if entry.path not in classes]
-        beside += [entry for entry in hidden_too if part != name or not entry.is_dir()]
+        unused += [entry for entry in hidden_too if part != name or not entry.is_dir()]
     found = [
         entry.path
-        for entry in beside
+        for entry in unused
         if not is_hidden(entry.name) or entry.is_dir() or Path(entry).suffix.lower() in SUFFIXES
     ]
     if not found:

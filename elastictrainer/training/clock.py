@@ -274,7 +274,7 @@ class Clock:
         }
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """Go on from `state`; a run that is given more time plans what comes next anew."""
+        """Go on from `state`; a run that is given more time plans what comes next again."""
         self.watch.seconds.update(state["laps"])
         self.budget_s, self.began_s, self._before_s = state["budget_s"], state["began_s"], state["spent_s"]
         if self.deadline and self.deadline.more_s:

@@ -19,7 +19,7 @@ from elastictrainer.selection.schemes import Scheme
 
 _USABLE = 0.97  # of the limit: runs on 3,000 images took up to 2.4 % more than was predicted
 _READ_AHEAD = 50e6  # bytes of minibatches
-_GRAPHS = 2  # as large as the full step's, beside it while steps are profiled and tensors scored
+_GRAPHS = 2  # as large as the full step's, in addition to it while steps are profiled and tensors scored
 _CACHED = 0.25  # of what the cheapest step leaves, for cached activations in memory
 _LARGE = 100e6  # bytes of weights: copies of smaller ones take less than a graph that undoes its updates
 _ROUNDED = 50e6  # a number to ask for is rounded up to this
