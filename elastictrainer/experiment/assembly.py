@@ -119,6 +119,7 @@ def profile_metadata(
         "batch_size": settings.batch_size,
         "classes": class_count,
         "optimizer": settings.optimizer,
+        "folded": settings.fold == "on",
         "augmentation": augmentation.layer_kinds(model),
         "precision": "mixed_bfloat16" if settings.mixed_precision else "float32",
     }

@@ -114,7 +114,7 @@ def obtain_profile(
         if not short:
             require_writable_profile(path)
         minibatch = batch()
-        limited = None if limit is None else _before_profile(limit, model, optimizer, minibatch)
+        limited = None if limit is None else _before_profile(limit, model, optimizer, minibatch, metadata)
         if limited is not None and not limited.examples:
             limited.scheme(scheme, solves, profiled=False)
             return None
@@ -167,7 +167,7 @@ def make_profile(
     `limit`: of the process's memory; None: none. Times on fewer examples than those of `batch` are scaled.
     """
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    objective = Objective(model, classification_loss())
+    objective = _objective(model, metadata)
     examples = int(batch[0].shape[0])
     fitting, undo = (examples, False) if limit is None else (limit.examples, limit.must_undo)
     if fitting < examples:
@@ -213,8 +213,16 @@ def note_shortage(profile: Optional[Profile]) -> None:
         )
 
 
+def _objective(model: tf.keras.Model, metadata: Record) -> Objective:
+    return Objective(model, classification_loss(), fold=metadata.get("folded", True))
+
+
 def _before_profile(
-    limit: float, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
+    limit: float,
+    model: tf.keras.Model,
+    optimizer: tf.keras.optimizers.Optimizer,
+    batch: Minibatch,
+    metadata: Record,
 ) -> Optional[MemoryLimit]:
     """Return what fits into a process of `limit` bytes, by a full step that is traced but never runs.
 
@@ -222,7 +230,7 @@ def _before_profile(
     """
     variables = model.trainable_variables
     optimizers.build(optimizer, variables)
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, variables)
+    step = CompiledStep(_objective(model, metadata), optimizer, variables)
     memory = traced_memory(step, batch)
     if memory is None:
         return None

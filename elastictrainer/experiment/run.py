@@ -142,6 +142,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         interval=settings.interval,
         importance_batches=settings.importance_batches,
         deterministic=settings.deterministic,
+        fold=settings.fold == "on",
         head=head,
         profile=profile,
         rates=rates,

@@ -169,6 +169,9 @@ class CommonSettings:
     )
     weight_decay: float = setting(5e-4, "decay of weights in a step, times the learning rate (sgd, adamw)", 0)
     mixed_precision: bool = setting(False, "compute in bfloat16, where the device has such arithmetic")
+    fold: str = setting(
+        "on", "compute batch norms inside the layers before them, where they can be", names=registry.FOLD
+    )
     calibration_seconds: float = setting(
         40.0, "seconds for timing steps when a profile is made", 0, group="profile"
     )

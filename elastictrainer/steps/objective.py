@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.steps.folding import Folding
 from elastictrainer.steps.graphs import Gradient, Nested
 from elastictrainer.steps.keras_compat.fitting import compiled_loss
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
@@ -24,6 +25,7 @@ class Objective:
         model: tf.keras.Model,
         loss: Optional[Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = None,
         penalty: Optional[Callable[[], tf.Tensor]] = None,
+        fold: bool = True,
     ):
         """
         Args:
@@ -31,16 +33,24 @@ class Objective:
                 `trainable_variables`; where it takes `training`, that is True in training.
             loss: takes labels and outputs, returns a scalar; None where a subclass computes it.
             penalty: a scalar that a scheme adds to the training loss.
+            fold: compute batch norms that keep their statistics inside the layers before them.
         """
         self.model = model
         self.loss: Any = loss
         self.penalty = penalty
+        self.fold = fold
+        self._folding = Folding(model)
         parameters = inspect.signature(type(model).__call__).parameters
         self._takes_training = isinstance(model, tf.keras.Model) or "training" in parameters
 
-    def __call__(self, x: Nested, y: Nested, training: bool) -> Tuple[tf.Tensor, tf.Tensor]:
-        """Return the model's outputs and the scalar loss of minibatch (x, y)."""
-        outputs = self.model(x, training=training) if self._takes_training else self.model(x)
+    def __call__(
+        self, x: Nested, y: Nested, training: bool, trained: Optional[Sequence[Variable]] = None
+    ) -> Tuple[Nested, tf.Tensor]:
+        """Return the model's outputs and the scalar loss of minibatch (x, y).
+
+        `trained`: the variables whose gradients are wanted; None: all.
+        """
+        outputs = self._outputs(x, training, trained)
         total = self.loss(y, outputs)
         if training:
             for extra in getattr(self.model, "losses", ()):
@@ -48,6 +58,12 @@ class Objective:
             if self.penalty is not None:
                 total += self.penalty()
         return outputs, total
+
+    def _outputs(self, x: Nested, training: bool, trained: Optional[Sequence[Variable]]) -> Nested:
+        options = {"training": training} if self._takes_training else {}
+        if not self.fold:
+            return self.model(x, **options)
+        return self._folding.call(lambda: self.model(x, **options), trained)
 
     def gradients(
         self, x: Nested, y: Nested, variables: Sequence[Variable]
@@ -57,16 +73,18 @@ class Objective:
         # Watching nothing else keeps everything out of the graph that the selection does not need.
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
-            outputs, total = self(x, y, training=True)
+            outputs, total = self(x, y, True, variables)
         return outputs, total, tape.gradient(total, watched)
 
 
 class KerasObjective(Objective):
     """The loss that `Model.compile` was given. Labels are (labels, sample weights or None)."""
 
-    def __call__(self, x: Nested, y: Targets, training: bool) -> Tuple[Nested, tf.Tensor]:
+    def __call__(
+        self, x: Nested, y: Targets, training: bool, trained: Optional[Sequence[Variable]] = None
+    ) -> Tuple[Nested, tf.Tensor]:
         labels, weights = y
-        outputs = self.model(x, training=training)
+        outputs = self._outputs(x, training, trained)
         total = compiled_loss(self.model, x, labels, outputs, weights, training)
         if training and self.penalty is not None:
             total += self.penalty()

@@ -55,16 +55,17 @@ def _made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
     return [*described, *trainable, *model.non_trainable_variables]
 
 
-def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any) -> Graphs:
+def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any, fold: bool) -> Graphs:
     """Prepare the graphs of a built model's training; each is traced when it first runs.
 
     Args:
         model: compiled and built, as is its optimizer.
         scheme: chooses the tensors to train.
         spec: tf.TensorSpecs of any minibatch.
+        fold: see `Objective`.
     """
     metrics = KerasMetrics(model)
-    objective = KerasObjective(model, penalty=scheme.penalty(model))
+    objective = KerasObjective(model, penalty=scheme.penalty(model), fold=fold)
     steps = CompiledSteps(objective, model.optimizer, [metrics])
 
     def counted() -> Dict[str, Any]:

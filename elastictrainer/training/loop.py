@@ -365,7 +365,8 @@ class Loop:
         with contextlib.ExitStack() as stack:
             if not selector.selects:
                 stack.enter_context(watch.lap(laps.CALIBRATION))
-                full = CompiledStep(KerasObjective(model), model.optimizer, variables, self._steps.metrics)
+                objective = KerasObjective(model, fold=self._steps.objective.fold)
+                full = CompiledStep(objective, model.optimizer, variables, self._steps.metrics)
             else:
                 full = self._steps.get(np.ones(len(variables), bool))
                 if limit is None:

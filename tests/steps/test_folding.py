@@ -1,0 +1,197 @@
+"""Batch norms that are folded into the layers before them, against the same networks as Keras computes them."""
+
+import numpy as np
+import pytest
+
+from elastictrainer import Objective
+from elastictrainer.steps.graphs import SourceGraph
+from elastictrainer.steps.keras_compat.layers import in_inference_mode, layers_inside
+from elastictrainer.steps.keras_compat.variables import name_of
+from elastictrainer.steps.keras_compat.version import KERAS_3
+from elastictrainer.steps.objective import classification_loss
+
+BATCH = 11  # no number of channels below
+
+
+def varied(tf, model):
+    """Give every norm of a model, and every bias, values that are not those of a new one."""
+    random = np.random.default_rng(0)
+    for layer in layers_inside(model, recursive=True):
+        if isinstance(layer, tf.keras.layers.BatchNormalization):
+            layer.set_weights([random.uniform(0.5, 2, weight.shape) for weight in layer.get_weights()])
+        elif getattr(layer, "bias", None) is not None:
+            layer.bias.assign(random.normal(size=layer.bias.shape))
+    return model
+
+
+def in_inference(tf, inputs, outputs):
+    """Return a classifier on the flat outputs of a network that always runs in inference mode."""
+    images = tf.keras.Input(inputs.shape[1:])
+    x = in_inference_mode(tf.keras.Model(inputs, outputs), images)
+    return tf.keras.Model(images, tf.keras.layers.Dense(3)(tf.keras.layers.Flatten()(x)))
+
+
+def of_layers(*makers):
+    """A network of layers, each followed by a norm that keeps its statistics."""
+
+    def network(tf):
+        inputs = x = tf.keras.Input((8, 8, 4))
+        for make in makers:
+            x = tf.keras.layers.BatchNormalization(epsilon=0.01)(make(tf.keras.layers)(x))
+            x = tf.keras.layers.ReLU()(x)
+        return in_inference(tf, inputs, x)
+
+    return network
+
+
+def without_scale_or_centre(tf):
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8, 8, 4))
+    x = layers.BatchNormalization(scale=False)(layers.Conv2D(5, 3, use_bias=False)(inputs))
+    x = layers.BatchNormalization(center=False)(layers.DepthwiseConv2D(3, depth_multiplier=2)(x))
+    return in_inference(tf, inputs, x)
+
+
+def frozen_norm(tf):
+    """A norm that is frozen keeps its statistics in training as well."""
+    layers = tf.keras.layers
+    norm = layers.BatchNormalization()
+    norm.trainable = False
+    model = tf.keras.Sequential([tf.keras.Input((8, 8, 4)), layers.Conv2D(5, 3), norm, layers.Flatten()])
+    return tf.keras.Sequential([tf.keras.Input((8, 8, 4)), model, layers.Dense(3)])
+
+
+def read_twice(tf):
+    """What a norm gets is read by another layer as well."""
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8, 8, 4))
+    x = layers.Conv2D(5, 3)(inputs)
+    return in_inference(tf, inputs, layers.Add()([x, layers.BatchNormalization()(x)]))
+
+
+def called_twice(tf):
+    """A layer and a norm that are shared by two places."""
+    layers = tf.keras.layers
+    conv, norm = layers.Conv2D(4, 3, padding="same"), layers.BatchNormalization()
+    inputs = tf.keras.Input((8, 8, 4))
+    return in_inference(tf, inputs, norm(conv(layers.ReLU()(norm(conv(inputs))))))
+
+
+def updating(tf):
+    """Norms that normalise by the minibatch."""
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+        [
+            tf.keras.Input((8, 8, 4)),
+            layers.Conv2D(5, 3),
+            layers.BatchNormalization(),
+            layers.Flatten(),
+            layers.Dense(3),
+        ]
+    )
+
+
+def other_axis(tf):
+    """A norm over rows, behind a layer that has an activation."""
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8, 8, 4))
+    x = layers.BatchNormalization(axis=1)(layers.Conv2D(5, 3)(inputs))
+    x = layers.BatchNormalization()(layers.Conv2D(5, 3, activation="relu")(x))
+    return in_inference(tf, inputs, x)
+
+
+def subclassed(tf):
+    """A model whose wiring only its own code knows."""
+
+    class Own(tf.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = tf.keras.layers.Conv2D(5, 3), tf.keras.layers.BatchNormalization()
+            self.flatten, self.head = tf.keras.layers.Flatten(), tf.keras.layers.Dense(3)
+
+        def call(self, x):
+            return self.head(self.flatten(self.norm(self.conv(x), training=False)))
+
+    model = Own()
+    model(tf.zeros((1, 8, 8, 4)))
+    return model
+
+
+def gradients(tf, model, fold, trained=None):
+    """Return loss and gradients of a minibatch by name, and how many ops scale or normalise activations."""
+    random = np.random.default_rng(1)
+    x = tf.constant(random.normal(size=(BATCH, 8, 8, 4)), tf.float32)
+    y = tf.constant(random.integers(0, 3, BATCH))
+    objective = Objective(model, classification_loss(), fold=fold)
+    variables = [v for v in model.trainable_variables if trained is None or name_of(v).endswith(trained)]
+    function = tf.function(lambda x, y: objective.gradients(x, y, variables)[1:]).get_concrete_function(x, y)
+    source = SourceGraph(function.graph)
+    reached = source.upstream([function.outputs[0].op.name])
+    scaling = [
+        op.name
+        for op in function.graph.get_operations()
+        if op.name in reached
+        and op.type in ("FusedBatchNormV3", "Mul")
+        and op.outputs[0].shape.rank
+        and op.outputs[0].shape[0] == BATCH
+    ]
+    loss, found = function(x, y)
+    assert not any("call" in vars(layer) for layer in layers_inside(model, recursive=True))
+    return loss.numpy(), {name_of(v): g.numpy() for v, g in zip(variables, found)}, len(scaling)
+
+
+KINDS = of_layers(
+    lambda layers: layers.Conv2D(6, 3, strides=2),
+    lambda layers: layers.DepthwiseConv2D(3, padding="same", depth_multiplier=2, use_bias=False),
+    lambda layers: layers.SeparableConv2D(5, 3, padding="same"),
+    lambda layers: layers.Conv2D(5, 3, dilation_rate=2, padding="same", use_bias=False),
+    lambda layers: layers.Dense(6),
+)
+GROUPED = of_layers(lambda layers: layers.Conv2D(6, 3, groups=2))
+
+
+@pytest.mark.parametrize(
+    ("network", "norms", "left"),
+    [
+        (KINDS, 5, 0),
+        (without_scale_or_centre, 2, 0),
+        (frozen_norm, 1, 0),
+        (subclassed, 1, 0),
+        (called_twice, 2, 0),
+        (read_twice, 1, 1),
+        (updating, 1, 1),
+        (other_axis, 2, 2),
+    ],
+)
+def test_folded_networks_have_the_same_gradients(tf, network, norms, left):
+    tf.keras.utils.set_random_seed(0)
+    model = varied(tf, network(tf))
+    loss, expected, before = gradients(tf, model, fold=False)
+    folded_loss, found, after = gradients(tf, model, fold=True)
+    np.testing.assert_allclose(folded_loss, loss, rtol=1e-5)
+    largest = max(np.abs(gradient).max() for gradient in expected.values())
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(found[name], gradient, atol=1e-5 * largest, err_msg=name)
+    assert before - after == norms - left
+
+
+def test_groups_are_folded_by_keras_3_alone(tf):
+    tf.keras.utils.set_random_seed(0)
+    model = varied(tf, GROUPED(tf))
+    (loss, expected, before), (folded_loss, found, after) = (
+        gradients(tf, model, fold) for fold in (False, True)
+    )
+    np.testing.assert_allclose(folded_loss, loss, rtol=1e-5)
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(found[name], gradient, rtol=1e-3, atol=1e-5, err_msg=name)
+    assert before - after == (1 if KERAS_3 else 0)
+
+
+def test_a_gamma_that_trains_without_its_kernel_stays_beside_the_layer(tf):
+    model = varied(tf, KINDS(tf))
+    _, expected, before = gradients(tf, model, False, ("gamma", "bias"))
+    _, found, after = gradients(tf, model, True, ("gamma", "bias"))
+    assert after == before
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(found[name], gradient, rtol=1e-3, atol=1e-5, err_msg=name)
+    assert gradients(tf, model, True, ("beta",))[2] == before - 5  # whose gradient does not need the kernel's
