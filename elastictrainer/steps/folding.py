@@ -1,10 +1,9 @@
 """Batch norm that keeps its statistics, folded into the layer before it.
 
-Where a model is called through `call_folded`, gamma (conv(x, W) + bias - mean) / sqrt(var + eps) + beta becomes
-conv(x, W s) + b, with s = gamma / sqrt(var + eps) and b = beta + (bias - mean) s for each output channel. The
-graph computes s and b from the live variables: names, checkpoints and exports stay as they are, and W, gamma
-and beta get the same gradients. Each direction makes one pass over the activations less ("tune mode" of
-arXiv 2305.11624).
+Instead of gamma (conv(x, W) + bias - mean) / sqrt(var + eps) + beta the graph has conv(x, W s) + b, with
+s = gamma / sqrt(var + eps) and b = beta + (bias - mean) s for each output channel. It computes s and b from
+the live variables: names, checkpoints and exports stay as they are, and W, gamma and beta get the same
+gradients. Each direction makes one pass over the activations less ("tune mode" of arXiv 2305.11624).
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Batch norms that are folded into the layers before them, against the same networks as Keras computes them."""
+"""Batch norms that are folded into the layers before them, against the same networks unfolded."""
 
 import numpy as np
 import pytest

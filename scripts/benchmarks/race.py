@@ -1,0 +1,88 @@
+"""Ways of fine-tuning against each other: the same head, the same time, each at its best of several rates.
+
+    python scripts/benchmarks/race.py --ways elastic freeze-below full short --rates 1e-4 3e-4 1e-3 \
+        --seeds 0 1 2 --rho 0.3 --epochs 10 --csv race.csv -- --model demo --dataset demo
+
+`elastic`, `freeze-below` and any other scheme get `--rho`; `full` trains all tensors for `--epochs`, `short`
+for the share `--rho` of them, and `head-alone` solves the head. Options after -- go to et-train in all runs.
+Accuracy is that of the test images in per cent, `fall` by how much it is below the solved head's. Finished
+runs of the output folder are kept. The table has each way's best rate, by the mean over the seeds.
+"""
+
+import argparse
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from elastictrainer.runs.files import write_csv
+from elastictrainer.runs.run_folder import RunFolder
+
+_COLUMNS = ["way", "rho", "rate", "seed", "accuracy", "head", "fall", "training s"]
+
+
+def options_of(way, rho, epochs):
+    """Return et-train's options of a way to train in the share `rho` of `epochs` of full training."""
+    if way == "full":
+        return ["--scheme", "full", "--epochs", str(epochs)]
+    if way == "short":
+        return ["--scheme", "full", "--epochs", str(max(1, round(rho * epochs)))]
+    return ["--scheme", way, "--epochs", str(epochs), *([] if way == "head-alone" else ["--rho", str(rho)])]
+
+
+def train(folder, options):
+    """Train into `folder`, if that was not done, and return what its row says of the result."""
+    if not (folder / "summary.json").exists():
+        command = ["et-train", *options, "--output", str(folder), "--overwrite"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    run = RunFolder(folder)
+    accuracy = 100 * run.summary()["accuracy"]
+    head = next((100 * m["test_accuracy"] for m in run.metrics() if m["epoch"] == 0), float("nan"))
+    seconds = run.summary()["train_seconds"]
+    return [f"{accuracy:.2f}", f"{head:.2f}", f"{max(0.0, head - accuracy):.2f}", f"{seconds:.1f}"]
+
+
+def best(rows):
+    """Return for each way and rho its best rate, the accuracies there, and the worst fall at any rate."""
+    found, falls = defaultdict(dict), defaultdict(list)
+    for way, rho, rate, _, accuracy, _, fall, _ in rows:
+        found[way, rho].setdefault(rate, []).append(float(accuracy))
+        falls[way, rho].append(float(fall))
+    return [
+        (*key, *max(by_rate.items(), key=lambda item: np.mean(item[1])), max(falls[key]))
+        for key, by_rate in found.items()
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ways", nargs="+", default=["elastic", "freeze-below", "full", "short"])
+    parser.add_argument("--rates", nargs="+", default=["1e-4", "3e-4", "1e-3"])
+    parser.add_argument("--seeds", nargs="+", default=["0"])
+    parser.add_argument("--rho", type=float, nargs="+", default=[0.5])
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--output", type=Path, default=Path("benchmark-output/race"))
+    parser.add_argument("--csv", type=Path, default=Path("benchmark-output/race.csv"))
+    parser.add_argument("options", nargs="*", help="of et-train, after --")
+    given = parser.parse_args()
+    rows = []
+    for way in given.ways:
+        for rho in given.rho[:1] if way in ("full", "head-alone") else given.rho:
+            for rate in given.rates[:1] if way == "head-alone" else given.rates:
+                for seed in given.seeds:
+                    options = ["--learning-rate", rate, "--seed", seed, *options_of(way, rho, given.epochs)]
+                    folder = given.output / f"{way}-{rho}-{rate}-{seed}"
+                    rows.append([way, rho, rate, seed, *train(folder, [*given.options, *options])])
+                    print(*rows[-1], flush=True)
+                    write_csv(given.csv, _COLUMNS, rows)
+    print(f"{'way':14}{'rho':>6}{'best rate':>11}{'accuracy':>16}{'worst fall':>12}")
+    for way, rho, rate, accuracies, fall in best(rows):
+        spread = f"±{np.std(accuracies, ddof=1):.2f}" if len(accuracies) > 1 else ""
+        print(f"{way:14}{rho:6}{rate:>11}{np.mean(accuracies):10.2f}{spread:>6}{fall:12.2f}")
+
+
+if __name__ == "__main__":
+    main()
