@@ -1,14 +1,12 @@
 """The learning rate over a run: it follows the share of the run's budget that is used. NumPy only."""
 
-from dataclasses import dataclass, replace
-from typing import Optional
+from dataclasses import dataclass
 
 import numpy as np
 
 from elastictrainer.errors import UsageError
 from elastictrainer.registry import SCHEDULE
 
-_FEW = 4  # epochs
 _LOWEST = 0.05  # of the highest rate: where a warm-up begins. At zero the first update would be none.
 
 
@@ -24,8 +22,6 @@ class RateSchedule:
         highest: the rate after the warm-up.
         shape: "cosine" falls to zero at the end of the budget; "constant" stays.
         warmup: share of the budget in which the rate rises linearly to the highest, 0 to 1.
-        few: takes the place of `highest` in a run by the clock that plans fewer than four epochs; None: the
-            same.
 
     Raises:
         UsageError: an unknown shape, a warm-up that leaves nothing.
@@ -34,16 +30,11 @@ class RateSchedule:
     highest: float
     shape: str = "cosine"
     warmup: float = 0.0
-    few: Optional[float] = None
 
     def __post_init__(self) -> None:
         SCHEDULE.check(self.shape)
         if not 0 <= self.warmup < 1:
             raise UsageError(f"a warm-up of {self.warmup:g} of the run leaves nothing of it; below 1.")
-
-    def for_epochs(self, epochs: float) -> "RateSchedule":
-        """Return the schedule of a run that plans so many epochs."""
-        return self if self.few is None or epochs >= _FEW else replace(self, highest=self.few, few=None)
 
     def factor(self, share: float) -> float:
         """Return the rate over the highest one, where `share` (0 to 1) of the budget is used."""

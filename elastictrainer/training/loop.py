@@ -116,7 +116,6 @@ class Loop:
             if state.clock.stage is None:  # a run that is given more time
                 self._plan()
             self._go_on(self.cache.resume)
-        self._set_schedule()
         logs: Values = {}
         while not self._over():
             logs = self._epoch(first + state.progress.epoch, given, told) or logs
@@ -378,17 +377,6 @@ class Loop:
             scale = 1.0 if limit is None else limit.scale
             timed = time_steps(full, probe(state.progress.step))
             state.progress.timed_full_ms += [scale * ms for ms in timed]
-
-    def _set_schedule(self) -> None:
-        """Choose the learning rate of a run by the clock by the epochs that it plans."""
-        state, stage = self._state, self._state.clock.stage
-        if state.rates is None or stage is None or not (state.clock.by_clock and self._work.cached):
-            return
-        if self._work.selects and stage.trains:
-            rates = state.rates.for_epochs(stage.epochs)
-            if rates.highest != state.rates.highest:
-                LOG.info(f"few epochs: the learning rate is {rates.highest:g} at most")
-            state.rates = rates
 
     def _set_rate(self) -> None:
         state = self._state

@@ -23,14 +23,26 @@ def read(arguments, settings=TrainSettings):
     return parse(settings, arguments, argparse.ArgumentParser(allow_abbrev=False))[0]
 
 
-def test_defaults_are_the_papers_but_for_the_solved_head():
+def test_defaults_are_the_recipe_that_won():
     settings = read([])
-    assert (settings.rho, settings.interval, settings.epochs, settings.batch_size) == (0.5, None, 12, 4)
-    assert (settings.weight_decay, settings.optimizer, settings.head_init) == (5e-4, "sgd", "solve")
-    assert learning_rate(settings) == 2e-4 and learning_rate(read(["--head-init", "zeros"])) == 1e-4
-    assert rate_schedule(settings).few == 1e-4
-    assert rate_schedule(read(["--learning-rate", "2e-4"])).few is None, "what is asked for"
+    assert (settings.rho, settings.interval, settings.epochs, settings.batch_size) == (0.5, None, 12, 16)
+    assert (settings.weight_decay, settings.optimizer, settings.head_init) == (5e-4, "adamw", "solve")
+    assert settings.label_smoothing == 0.1 and rate_schedule(settings).shape == "cosine"
     assert settings.importance_batches == 5 and settings.scheme == "elastic"
+
+
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ([], 3e-4),
+        (["--optimizer", "sgd"], 2e-4),
+        (["--head-init", "zeros"], 1e-4),
+        (["--scheme", "full"], 1e-4),
+        (["--scheme", "full", "--learning-rate", "2e-3"], 2e-3),
+    ],
+)
+def test_the_rate_is_higher_where_a_solved_head_and_a_part_of_the_layers_train(options, rate):
+    assert learning_rate(read(options)) == rate == rate_schedule(read(options)).highest
 
 
 def test_command_line_wins_over_the_file(tmp_path):

@@ -27,12 +27,6 @@ def test_a_constant_rate_stays():
     assert schedule.rate(0.0) < schedule.rate(0.5) == schedule.rate(1.0) == 0.3
 
 
-def test_few_epochs_have_a_rate_of_their_own():
-    schedule = RateSchedule(0.2, few=0.1)
-    assert schedule.for_epochs(4.0) is schedule and schedule.for_epochs(3.9) == RateSchedule(0.1)
-    assert RateSchedule(0.2).for_epochs(1.0) == RateSchedule(0.2)
-
-
 @pytest.mark.parametrize(
     "values, message", [({"shape": "cosin"}, "cosine"), ({"warmup": 1.0}, "leaves nothing")]
 )

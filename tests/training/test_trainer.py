@@ -5,8 +5,6 @@ import pytest
 
 from builders import ArrayData, bright_images, invented_profile, small_network, train_classifier
 from elastictrainer import Profile, Trainer, UsageError
-from elastictrainer.steps import optimizers
-from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training.callbacks import TrainerCallback
 from log_lines import listen
 
@@ -94,21 +92,6 @@ def test_without_a_profile_one_is_made_and_measured_times_steer(tf, keras):
     assert trainer.profile.metadata["calibration_seconds"] < 10, "as long as a short run"
     # The clock ends the run; its last epoch may be over after the one step that finds its graph cold.
     assert all(np.isfinite(history.history["ratio"][:-1])) and history.elastic["seconds"]["importance"] > 0
-
-
-def test_a_run_of_few_epochs_by_the_clock_has_the_rate_for_that(tf, keras, rough_profiles):
-    x, y = bright_images()
-    loss = logits_loss()
-    rates, seen = RateSchedule(0.01, "constant", few=0.001), []
-    options = {"profile": None, "deterministic": False, "head": "solve", "rates": rates}
-    trainer = elastic(image_network(keras), loss, 1.0, **options)
-    note = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: seen.append(
-            optimizers.learning_rate_of(trainer.model.optimizer)
-        )
-    )
-    trainer.fit(x, y, 8, 1, 0, callbacks=[note])
-    assert seen and np.allclose(seen, 0.001)
 
 
 def test_tensors_at_rest_do_not_move_and_frozen_layers_stay_frozen(tf, keras):
