@@ -1,6 +1,6 @@
 """One sentence on elastic training and its rivals, from finished runs; medians where there are several.
 
-python scripts/verdict.py --full RUN... --short RUN... --elastic RUN...
+python scripts/verdict.py --full RUN... --short RUN... --below RUN... --elastic RUN...
 """
 
 import argparse
@@ -11,17 +11,20 @@ from elastictrainer.errors import UsageError
 from elastictrainer.runs.run_folder import RunFolder
 
 
-def sentence(full: List[RunFolder], short: List[RunFolder], elastic: List[RunFolder]) -> str:
+def sentence(
+    full: List[RunFolder], short: List[RunFolder], below: List[RunFolder], elastic: List[RunFolder]
+) -> str:
     """The time and accuracy of elastic training.
 
     Args:
         full: full training, a run for each seed.
         short: full training of fewer epochs.
+        below: all tensors from some layer on, in the time of elastic training.
         elastic: with the same seeds, in the same order.
     """
     accuracy = {
         name: median(100 * run.summary()["accuracy"] for run in runs)
-        for name, runs in (("full", full), ("short", short), ("elastic", elastic))
+        for name, runs in (("full", full), ("short", short), ("below", below), ("elastic", elastic))
     }
     share = median(e.summary()["train_seconds"] / f.summary()["train_seconds"] for e, f in zip(elastic, full))
     epochs = short[0].config()["epochs"]
@@ -34,7 +37,8 @@ def sentence(full: List[RunFolder], short: List[RunFolder], elastic: List[RunFol
         f"{accuracy['elastic']:.2f} %: "
         f"{_beside(accuracy['elastic'], accuracy['full'])} full training, "
         f"{_beside(accuracy['elastic'], accuracy['short'])} full training of {epochs} "
-        f"epoch{'' if epochs == 1 else 's'} instead of {full[0].config()['epochs']}{counted}."
+        f"epoch{'' if epochs == 1 else 's'} instead of {full[0].config()['epochs']}, "
+        f"{_beside(accuracy['elastic'], accuracy['below'])} freeze-below{counted}."
     )
 
 
@@ -49,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("full", "short", "elastic"):
+    for name in ("full", "short", "below", "elastic"):
         parser.add_argument(f"--{name}", nargs="+", required=True, metavar="RUN")
     arguments = vars(parser.parse_args())
     try:

@@ -70,7 +70,9 @@ def measure(name, batch_size, rounds):
 
 
 def main():
-    parser = bench.parser(__doc__, "benchmark-output/step.json", ["mobilenetv2", "resnet50", "efficientnetb0"])
+    parser = bench.parser(
+        __doc__, "benchmark-output/step.json", ["mobilenetv2", "resnet50", "efficientnetb0"]
+    )
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     results = bench.Results(options)
@@ -81,7 +83,10 @@ def main():
         for kind, ms in row["ms"].items():
             print(f"  {kind:<16}{ms:8.1f} ms an image")
         for kind, ratio in row["over Keras"].items():
-            print(f"  {kind:<7} over Keras' step {ratio:6.2f}, memory {row['memory_mb'][kind]:.0f} MB", flush=True)
+            print(
+                f"  {kind:<7} over Keras' step {ratio:6.2f}, memory {row['memory_mb'][kind]:.0f} MB",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

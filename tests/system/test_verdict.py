@@ -28,12 +28,13 @@ def finished(folder, epochs, accuracy, seconds):
     return str(folder)
 
 
-def seeds(folder, full, short, elastic):
+def seeds(folder, full, short, below, elastic):
     """Arguments that name runs of given accuracies; one seed a position."""
     arguments = []
     for name, accuracies, epochs, seconds in (
         ("full", full, 12, 100.0),
         ("short", short, 6, 50.0),
+        ("below", below, 12, 51.0),
         ("elastic", elastic, 12, 51.0),
     ):
         runs = [finished(folder / f"{name}{k}", epochs, a, seconds) for k, a in enumerate(accuracies)]
@@ -44,25 +45,27 @@ def seeds(folder, full, short, elastic):
 @pytest.mark.parametrize(
     "accuracies, said",
     [
-        ((0.9, 0.85, 0.89), ("89.00 %", "1.00 points below", "4.00 points above")),
-        ((0.9, 0.85, 0.8), ("80.00 %", "10.00 points below", "5.00 points below")),
-        ((0.9, 0.9, 0.9), ("90.00 %", "level with", "level with")),
+        ((0.9, 0.85, 0.88, 0.89), ("89.00 %", "1.00 points below", "4.00 points above", "1.00 points above")),
+        ((0.9, 0.85, 0.83, 0.8), ("80.00 %", "10.00 points below", "5.00 points below", "3.00 points below")),
+        ((0.9, 0.9, 0.9, 0.9), ("90.00 %", "level with", "level with", "level with")),
     ],
 )
 def test_whoever_is_ahead_is_said_to_be(sentence_of, tmp_path, accuracies, said):
     sentence = sentence_of(*seeds(tmp_path, *([a] for a in accuracies)))
     assert re.search(".* ".join(["took 0.51 of ", *said]), sentence)
-    assert sentence.endswith("6 epochs instead of 12.")
+    assert "6 epochs instead of 12, " in sentence and sentence.endswith(" freeze-below.")
 
 
 def test_of_several_seeds_the_medians_count(sentence_of, tmp_path):
-    sentence = sentence_of(*seeds(tmp_path, (0.9, 0.92, 0.5), (0.8, 0.8, 0.8), (0.1, 0.93, 0.92)))
+    sentence = sentence_of(
+        *seeds(tmp_path, (0.9, 0.92, 0.5), (0.8, 0.8, 0.8), (0.9, 0.9, 0.9), (0.1, 0.93, 0.92))
+    )
     assert re.search("92.00 %: 2.00 points above .* 12.00 points above", sentence)
     assert sentence.endswith("medians of 3 seeds.")
 
 
 def test_what_the_solved_head_has_comes_first(sentence_of, tmp_path):
-    folders = {name: str(tmp_path / name) for name in ("full", "short", "elastic")}
+    folders = {name: str(tmp_path / name) for name in ("full", "short", "below", "elastic")}
     for name in folders:
         finished(tmp_path / name, 6 if name == "short" else 12, 0.9, 50.0)
     run = RunFolder(folders["elastic"])
@@ -74,5 +77,5 @@ def test_what_the_solved_head_has_comes_first(sentence_of, tmp_path):
 
 def test_a_run_that_did_not_finish_is_named(sentence_of, capsys):
     with pytest.raises(SystemExit) as ended:
-        sentence_of("--full", "a", "--short", "b", "--elastic", "c")
+        sentence_of("--full", "a", "--short", "b", "--below", "c", "--elastic", "d")
     assert ended.value.code == 2 and "a has no summary.json" in capsys.readouterr().err
