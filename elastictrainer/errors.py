@@ -18,6 +18,10 @@ class DataError(RunError):
     """The training data cannot be read."""
 
 
+class NotFinite(RunError):
+    """A value that training or scoring computes is NaN or infinite."""
+
+
 class _OfFiles(Exception):
     def __init__(self, message: str, files: Sequence[str] = ()):
         super().__init__(message)

@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from elastictrainer.errors import RunError, UsageError, unknown
+from elastictrainer.errors import DataError, NotFinite, UsageError, unknown
 from elastictrainer.runs import resident
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
-from elastictrainer.steps.objective import Objective
+from elastictrainer.steps.objective import Objective, not_finite_part
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
 from elastictrainer.steps.ordering import computed_in_order, one_by_one
 from elastictrainer.steps.snapshot import StoredValues, preserve_variables
@@ -116,7 +116,7 @@ class ImportanceEvaluator:
 
         Raises:
             UsageError: no minibatch.
-            RunError: a value that is not finite.
+            DataError, NotFinite: a value that is not finite, in the minibatches or as a score.
         """
         variables = self._variables()
         if self.metric == "weight-magnitude":
@@ -132,13 +132,17 @@ class ImportanceEvaluator:
         else:
             scoring = self._from_memory(*first)
         with scoring as score:
-            for x, y in itertools.chain([first], batches):
+            for number, (x, y) in enumerate(itertools.chain([first], batches), 1):
                 total += score(x, y)
-        if not np.all(np.isfinite(total)):
-            name = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
-            raise RunError(
-                f"the importance of {name} is not finite: the loss diverged. Lower --learning-rate."
-            )
+                if not np.all(np.isfinite(total)):
+                    part = not_finite_part((x, y))
+                    if part:
+                        raise DataError(
+                            f"the {part} of minibatch {number} that tensors are scored on hold NaN or "
+                            "infinite values: correct them, or leave these examples out."
+                        )
+                    name = name_of(variables[int(np.flatnonzero(~np.isfinite(total))[0])])
+                    raise NotFinite(f"the importance of {name} is not finite. Lower the learning rate.")
         return total
 
     def _variables(self) -> List[tf.Variable]:

@@ -162,7 +162,8 @@ def select_with_fallback(
     if previous is None:
         raise UsageError(
             "no tensor's update promises to lower the loss. Is the learning rate too high, or the model "
-            "trained already? Try a lower --learning-rate or more --importance-batches."
+            "trained already? Try a lower learning rate, or more minibatches to score on"
+            " (Trainer: importance_batches, et-train: --importance-batches)."
         )
     return previous, UNCHANGED
 

@@ -72,9 +72,7 @@ class CompiledStep:
             return self.loss
         before = [variable.read_value() for variable in self._undone]  # copied when they are written
         outputs, self.loss, self.gradients = self.objective.gradients(x, y, self.variables)
-        pairs = [(g, v) for g, v in zip(self.gradients, self.variables) if g is not None]
-        if pairs:
-            apply(self.optimizer, pairs)
+        apply(self.optimizer, list(zip(self.gradients, self.variables)), self.loss)
         for metric in self.metrics:
             metric.update_state(y, outputs)
         for variable, value in zip(self._undone, before):

@@ -9,12 +9,23 @@ import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.steps.folding import Folding
-from elastictrainer.steps.graphs import Gradient, Nested
-from elastictrainer.steps.keras_compat.fitting import compiled_loss
+from elastictrainer.steps.graphs import Gradient, Nested, flat
+from elastictrainer.steps.keras_compat.fitting import compiled_loss, own_methods
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
 
 Targets = Tuple[Nested, Nested]  # labels, sample weights or None
 Minibatch = Tuple[Nested, Targets]  # inputs, and these
+
+
+def not_finite_part(minibatch: Minibatch) -> str:
+    """Return which part of a minibatch holds a NaN or an infinity, such as "inputs"; empty: none does."""
+    x, y = minibatch
+    labels, weights = y if isinstance(y, tuple) and len(y) == 2 else (y, None)
+    for part, values in (("inputs", x), ("labels", labels), ("sample weights", weights)):
+        for value in map(tf.convert_to_tensor, flat(tf.nest.flatten(values, expand_composites=True))):
+            if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
+                return part
+    return ""
 
 
 class Objective:
@@ -195,7 +206,8 @@ def crossentropy_terms(loss: Any) -> Tuple[float, Optional[Sequence[float]]]:
     losses = tf.keras.losses
     if isinstance(loss, SmoothedCrossentropy):
         return loss.label_smoothing, loss.class_weights
-    if not isinstance(loss, (losses.SparseCategoricalCrossentropy, losses.CategoricalCrossentropy)):
+    known = isinstance(loss, (losses.SparseCategoricalCrossentropy, losses.CategoricalCrossentropy))
+    if not known or own_methods(loss, ("__call__", "call", "fn")):
         name = loss if isinstance(loss, str) else type(loss).__name__
         raise UsageError(
             f"the head cannot be solved: the loss {name} is no cross-entropy from logits, such as "

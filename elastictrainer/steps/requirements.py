@@ -1,10 +1,15 @@
 """The requirements of a model to be trained here."""
 
+from typing import Any, Dict, Sequence
+
 import tensorflow as tf
 
-from elastictrainer.errors import UsageError
-from elastictrainer.steps.keras_compat.fitting import is_compiled, steps_per_execution
-from elastictrainer.steps.keras_compat.own_steps import updates_together
+from elastictrainer.errors import UsageError, reason
+from elastictrainer.steps.keras_compat.fitting import PASSED_BY, is_compiled, own_methods, steps_per_execution
+from elastictrainer.steps.keras_compat.own_steps import apply, updates_together
+from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
+from elastictrainer.steps.optimizers import variables_of
+from elastictrainer.steps.snapshot import preserve_variables
 
 _ONE_OP = "has XLA make one op of many, of which no tensor's time can be measured"
 
@@ -26,22 +31,10 @@ def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
         model: to be trained.
         pauses: tensors are frozen and unfrozen during the run.
     """
-    overridden = [
-        name
-        for name in ("train_step", "make_train_function")
-        if getattr(type(model), name) is not getattr(tf.keras.Model, name)
-    ]
-    if overridden:
-        raise UsageError(
-            f"{type(model).__name__} has its own {overridden[0]}: it decides there which tensors it trains. "
-            "Move what it adds into the loss, add_loss or metrics, or train it with Model.fit."
-        )
-    if type(model).compute_metrics is not tf.keras.Model.compute_metrics:
-        raise UsageError(
-            f"{type(model).__name__} has its own compute_metrics, which would get no inputs here, and what "
-            "it gives would not be reported: pass its metrics to compile(metrics=...), or train it with "
-            "Model.fit."
-        )
+    for owner, kind in ((model, "model"), (getattr(model, "optimizer", None), "optimizer")):
+        for names, why in PASSED_BY.items():
+            for name in own_methods(owner, names.split()):
+                raise UsageError(f"the {kind} {type(owner).__name__} has its own {name}, {why}.")
     if not is_compiled(model):
         raise UsageError("the model is not compiled: call compile(optimizer=..., loss=...) first.")
     if model.run_eagerly:
@@ -49,13 +42,9 @@ def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
     if getattr(model, "jit_compile", False):
         raise UsageError(f"jit_compile=True {_ONE_OP}: compile with jit_compile=False.")
     if steps_per_execution(model) != 1:
-        raise UsageError(
-            "steps_per_execution must be 1: tensors are chosen, and times measured, between two steps."
-        )
+        raise UsageError("steps_per_execution must be 1: tensors are chosen between two steps.")
     if model.distribute_strategy.num_replicas_in_sync > 1:
-        raise UsageError(
-            "the model was made under a distribution strategy; only one device is supported here."
-        )
+        raise UsageError("the model was made under a distribution strategy; only one device is supported.")
     for option, does in (
         ("gradient_accumulation_steps", "updates weights in some steps only"),  # of Keras 3
         ("use_ema", "averages weights, frozen ones with those of long ago, and puts the averages in"),
@@ -70,4 +59,42 @@ def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
         raise UsageError(
             f"the optimizer {type(model.optimizer).__name__} {together}, and here some tensors pause: "
             "compile with one of tf.keras.optimizers, such as tf.keras.optimizers.Adam(1e-4)."
+        )
+
+
+def require_apart(optimizer: Any, variables: Sequence[Variable], pauses: bool = True) -> None:
+    """Raise UsageError where a user's optimizer, built for `variables`, cannot update them, or with `pauses`
+    updates a tensor otherwise alone than among all: by its place, or by the norm of all gradients.
+
+    Its updates are taken back.
+    """
+    own = own_methods(optimizer)
+    if not own:
+        return
+    pairs = [(tf.fill(v.shape, tf.cast(1e6 * (k + 1), v.dtype)), v) for k, v in enumerate(variables)]
+
+    def update(count: int) -> Any:
+        function = tf.function(lambda: apply(optimizer, pairs[-count:], tf.constant(1.0)))
+        return function, function.get_concrete_function().graph.variables
+
+    def after(function: Any, known: Sequence[tf.Variable]) -> Dict[int, bytes]:
+        state = tf_variables([*known, *variables, *variables_of(optimizer)])
+        before = {id(v): v.numpy().tobytes() for v in state}
+        with preserve_variables(state):
+            function()
+            values = {id(v): v.numpy().tobytes() for v in state}
+        return {key: value for key, value in values.items() if value != before[key]}
+
+    apart, why = False, "depends on other tensors"
+    try:
+        whole, single = update(len(pairs)), update(1 if pauses else len(pairs))
+        alone, again, together = after(*single), after(*single), after(*whole)
+        # Where two updates differ, chance has a part in them.
+        apart = alone != again or all(together.get(key) == value for key, value in alone.items())
+    except Exception as error:
+        why = f"fails ({reason(error)})"
+    if not apart:
+        raise UsageError(
+            f"the optimizer {type(optimizer).__name__} has its own {', '.join(own[:3])}, whose update {why}"
+            + pauses * ", and here tensors pause: treat each by itself, or use scheme='full'"
         )

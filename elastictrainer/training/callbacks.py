@@ -100,7 +100,7 @@ class RisingLoss(TrainerCallback):
             highest = rate if state.rates is None else state.rates.highest
             LOG.info(
                 f"note: the loss has risen from {start_loss:.2f} to {self._mean:.2f}: training undoes "
-                f"the solved head. If it does not recover, try --learning-rate {highest / 2:g}."
+                f"the solved head. If it does not recover, try a learning rate of {highest / 2:g}."
             )
 
 

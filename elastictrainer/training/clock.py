@@ -1,14 +1,13 @@
 """The clock of a run: its budget, in steps or in seconds, and what is spent of it, on what. No TensorFlow."""
 
 import contextlib
-import functools
-import os
 import time
 from collections import defaultdict, deque
 from dataclasses import asdict, dataclass
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional
 
 import numpy as np
+import psutil
 
 from elastictrainer.training.planner import Stage
 
@@ -36,27 +35,19 @@ _ASLEEP_AFTER, _LATEST = 10, 100
 _KNOWN = 20  # steps whose median is worth something
 _BLOCK_MS = 10_000.0  # of steps whose pace is compared: another process may come and go in them
 
-_IMPORTED_S = time.monotonic()
+
+def _now_s() -> float:
+    """Return the seconds of a clock that nobody sets; of Linux' that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+# Asked for once: the system's time may be set during the run.
+_STARTED_S = _now_s() - max(0.0, time.time() - psutil.Process().create_time())
 
 
 def process_age_s() -> float:
-    """Return the seconds since this process started; since this was imported where no system tells."""
-    started_s = _started_s()
-    if started_s is None:
-        return time.monotonic() - _IMPORTED_S
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
-
-
-@functools.lru_cache(maxsize=None)  # every step asks
-def _started_s() -> Optional[float]:
-    """Return when this process started, in seconds after the system; None where the system does not tell."""
-    try:
-        with open("/proc/self/stat", encoding="ascii") as file:
-            started = float(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-        time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (OSError, ValueError, AttributeError, IndexError):
-        return None
-    return started
+    """Return the seconds since this process started."""
+    return _now_s() - _STARTED_S
 
 
 class Stopwatch:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from elastictrainer.errors import DataError, UsageError, reason
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat.fitting import without_optionals
-from elastictrainer.steps.objective import Minibatch
+from elastictrainer.steps.objective import Minibatch, not_finite_part
 from elastictrainer.training.clock import Clock
 from elastictrainer.training.fit_data import RunData
 from elastictrainer.training.state import Progress
@@ -46,6 +46,7 @@ class Feed:
         self._size: Optional[int] = None  # of a full minibatch
         self._open: Optional[Iterator[Any]] = None  # reads on
         self._at: Tuple[int, int] = (-1, 0)  # epoch and number of its next minibatch
+        self._fault = ""
 
     @property
     def repeatable(self) -> bool:
@@ -139,6 +140,22 @@ class Feed:
         """Remember a full minibatch that was trained on, for `probe`."""
         self._recent.append(minibatch)
 
+    def suspect(self, minibatch: Minibatch) -> None:
+        """Look for values that are not finite in the minibatch of the step to come, whose loss is not."""
+        self._fault = self._fault or _fault_of(minibatch, *self._next())
+
+    def fault(self) -> str:
+        """Say which part of which minibatch holds a NaN or an infinity, as an epoch of the data is read;
+        empty: none, or nobody can tell.
+        """
+        epoch, _ = self._next()
+        again = self.repeatable and not self._fault
+        for number, minibatch in enumerate(self.one_pass(self._clock.steps_per_epoch) if again else ()):
+            self._fault = _fault_of(minibatch, epoch, number)
+            if self._fault:
+                break
+        return self._fault
+
     def probe(self, number: int) -> Iterator[Minibatch]:
         """Read the minibatches that tensors are scored on at the start of interval `number`, without end.
 
@@ -163,6 +180,11 @@ class Feed:
                 )
             yield first
             yield from given
+
+
+def _fault_of(minibatch: Minibatch, epoch: int, number: int) -> str:
+    part = not_finite_part(minibatch)
+    return part and f"the {part} of minibatch {number + 1} of epoch {epoch + 1} hold NaN or infinite values"
 
 
 def _examples(minibatch: Minibatch) -> int:

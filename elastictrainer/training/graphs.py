@@ -19,6 +19,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.keras_compat.fitting import compilation, count_step
 from elastictrainer.steps.objective import KerasMetrics, KerasObjective
+from elastictrainer.steps.requirements import require_apart
 from elastictrainer.training.memory import MemoryLimit
 
 
@@ -64,6 +65,8 @@ def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any, fold: bool) ->
         spec: tf.TensorSpecs of any minibatch.
         fold: see `Objective`.
     """
+    pauses = scheme.selects or not np.all(scheme.mask(model))
+    require_apart(model.optimizer, model.trainable_variables, pauses)
     metrics = KerasMetrics(model)
     objective = KerasObjective(model, penalty=scheme.penalty(model), fold=fold)
     steps = CompiledSteps(objective, model.optimizer, [metrics])

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.cache.storage import CacheError
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import NotFinite, UsageError
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
@@ -216,6 +216,8 @@ class Loop:
                 lap, timed = (tracing, False) if new else (STEPS, whole)
                 with watch.lap(lap):
                     loss = float(step(*minibatch))
+                if not np.isfinite(loss):
+                    self._feed.suspect(minibatch)
         ms = 1e3 * (watch.clock() - start)
         self._add_prediction(cached)
         if timed:
@@ -255,7 +257,10 @@ class Loop:
                 with watch.lap(laps.HEAD):
                     head.solve_on_sample()
             with watch.lap(laps.IMPORTANCE):
-                selector.score(stage.last_layers)
+                try:
+                    selector.score(stage.last_layers)
+                except NotFinite as error:
+                    raise state.diverged(str(error).partition(". ")[0]) from None
             share = self._step_share(stage, self._work.cached)  # now, for scoring has taken time
             with watch.lap(laps.SELECTION):
                 mask = selector.begin(share, self._work.cached)

@@ -2,12 +2,12 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.errors import RunError
+from elastictrainer.errors import DataError, RunError
 from elastictrainer.selection.run_selector import Selector
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE
@@ -115,6 +115,7 @@ class RunState:
         selections: the record of each selection, as in selections.jsonl.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
         last_checkpoint: the checkpoint to resume from; None: none yet.
+        data_fault: says which part of which minibatch holds a NaN or an infinity; empty: none is known to.
         selector: decides which tensors train; made on the first minibatch.
     """
 
@@ -129,6 +130,7 @@ class RunState:
     loss: float = float("nan")
     step_ms: float = float("nan")
     last_checkpoint: Optional[Path] = None
+    data_fault: Callable[[], str] = str
     selector: Selector = field(init=False, repr=False)
 
     def now(self) -> Now:
@@ -163,9 +165,13 @@ class RunState:
     def diverged(self, what: str) -> RunError:
         """Return the error to raise where `what` shows that training has diverged."""
         kept = f"; the last good checkpoint is {self.last_checkpoint}" if self.last_checkpoint else ""
+        where = f"{what} at step {self.progress.step} (epoch {self.progress.epoch + 1})"
+        fault = self.data_fault()
+        if fault:
+            return DataError(f"{where}: {fault}. Correct these examples, or leave them out{kept}.")
         return RunError(
-            f"{what} at step {self.progress.step} (epoch {self.progress.epoch + 1}): training diverged. "
-            f"Try a lower learning rate (--learning-rate){kept}."
+            f"{where}: training diverged. Try a lower learning rate (learning_rate of the optimizer; "
+            f"et-train: --learning-rate){kept}."
         )
 
     def epoch_step_ms(self) -> Optional[float]:

@@ -227,6 +227,7 @@ class Trainer:
         for callback in ours:
             callback.run_state = state
         feed = Feed(clock, state.progress, data, self._probe, self.importance_batches, first_epoch)
+        state.data_fault = feed.fault
         with contextlib.ExitStack() as stack:
             stack.enter_context(printed(given.get("verbose") != 0))
             if reason:

@@ -5,6 +5,7 @@ import pytest
 
 from builders import ArrayData, small_network, tensor_names
 from elastictrainer import ImportanceEvaluator, Objective, RunError, UsageError
+from elastictrainer.errors import DataError, NotFinite
 from elastictrainer.experiment.assembly import configure
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
@@ -211,3 +212,15 @@ def test_minibatches_of_another_length_build_no_new_graph_each(tf):
         if length == 5:
             built = len(traced)
     assert len(traced) == built
+
+
+def test_a_minibatch_that_is_not_finite_is_named(tf):
+    model = small_network(tf)
+    optimizer = optimizers.make("sgd")
+    evaluator = ImportanceEvaluator(Objective(model, classification_loss()), optimizer)
+    x, y = next(ArrayData(tf).train(0))
+    with pytest.raises(DataError, match="the inputs of minibatch 2 that tensors are scored on hold NaN"):
+        evaluator([(x, y), (x * np.nan, y)])
+    model.trainable_weights[0].assign(model.trainable_weights[0] * np.nan)
+    with pytest.raises(NotFinite, match="importance of .* is not finite. Lower the learning rate"):
+        evaluator([(x, y)])

@@ -10,6 +10,7 @@ from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.keras_compat.variables import tf_variables
+from elastictrainer.steps.keras_compat.version import KERAS_3
 from elastictrainer.steps.objective import classification_loss
 
 
@@ -85,3 +86,37 @@ def test_a_step_that_undoes_itself_computes_the_same_and_keeps_no_second_value(t
     assert [address(v) for v in state] == places
     assert losses == 3 * [float(CompiledStep(objective, optimizer, variables)(*batch))]
     assert float(undone(*batch)) != losses[0], "the other step has trained"
+
+
+def test_a_users_optimizer_is_called_as_keras_does_in_a_step_cut_out_or_traced(tf):
+    """Its method takes no more than Keras gives it, and changes the gradients of the selected tensors."""
+
+    class Halved(tf.keras.optimizers.SGD):
+        def compute_gradients(self, loss, var_list, tape=None):  # of Keras 2
+            return [(g / 2, v) for g, v in super().compute_gradients(loss, var_list, tape)]
+
+        def apply_gradients(self, grads_and_vars, name=None):
+            divisor = 2 if KERAS_3 else 1
+            return super().apply_gradients([(g / divisor, v) for g, v in grads_and_vars])
+
+    def trained(optimizer, scale, whole):
+        tf.keras.utils.set_random_seed(0)
+        model = small_network(tf, dropout=0)
+        variables = model.trainable_weights
+        optimizers.build(optimizer, variables)
+        steps = CompiledSteps(Objective(model, classification_loss()), optimizer)
+        batch = next(ArrayData(tf).train(0))
+        mask = np.arange(len(variables)) % 3 == 0
+        if whole:
+            steps.get(np.ones_like(mask)).trace(*batch)
+        step = steps.get(mask)
+        step.trace(*batch)
+        assert (not step.gradients) == whole  # a step that is cut out has none
+        before = [v.numpy() for v in variables]
+        step(*batch)
+        return [(v.numpy() - w) * scale for v, w in zip(variables, before)]
+
+    expected = trained(tf.keras.optimizers.SGD(0.1), 1, False)
+    for whole in (False, True):
+        for update, other in zip(trained(Halved(0.1), 2, whole), expected):
+            np.testing.assert_allclose(update, other, rtol=1e-3, atol=1e-6)

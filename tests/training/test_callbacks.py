@@ -287,7 +287,7 @@ def said(tf, losses, start_loss=0.5):
 
 def test_a_loss_far_above_its_start_is_said_once_with_half_the_rate(tf):
     (line,) = said(tf, [4.6] * 400)
-    assert "risen from 0.50 to" in line and "--learning-rate 0.0002" in line
+    assert "risen from 0.50 to" in line and "learning rate of 0.0002" in line
 
 
 def test_a_single_minibatch_and_a_loss_that_recovers_say_nothing(tf):

@@ -1,8 +1,12 @@
 """The clock of a run, on simulated time, and a run that a deadline ends."""
 
 import json
+import subprocess
+import sys
+import time
 
 import numpy as np
+import psutil
 import pytest
 
 from builders import ArrayData, invented_profile, train_classifier
@@ -75,6 +79,17 @@ def test_steps_end_a_run_that_has_no_seconds():
     clock = Clock(3, 4)
     assert [clock.share(step) for step in (0, 6, 12, 20)] == [0.0, 0.5, 1.0, 1.0]
     assert not clock.ends(99, 1.0) and clock.left_s() is None and not clock.by_clock
+
+
+def test_the_age_of_a_process_is_that_of_the_system_whatever_the_wall_clock_says(monkeypatch):
+    first = process_age_s()
+    assert abs(first - (time.time() - psutil.Process().create_time())) < 60
+    monkeypatch.setattr(time, "time", lambda: 0.0)  # somebody sets it during the run
+    assert first <= process_age_s() < first + 60
+    early = (
+        "import time; time.sleep(1); from elastictrainer.training.clock import process_age_s as s; print(s())"
+    )
+    assert float(subprocess.run([sys.executable, "-c", early], capture_output=True, check=True).stdout) >= 1
 
 
 def test_the_age_of_the_process_counts_and_what_it_slept_does_not():

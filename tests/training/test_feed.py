@@ -77,3 +77,20 @@ def test_a_probe_that_gives_nothing_is_an_error_and_not_a_hang(tf):
     feed = Feed(SimpleNamespace(steps_per_epoch=6), Progress(), data, lambda number: iter(()), 3)
     with pytest.raises(UsageError, match="probe gave no minibatch"):
         next(feed.probe(0))
+
+
+@pytest.mark.parametrize("part", ["inputs", "labels", "sample weights"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_in_the_data_is_found(tf, part, value):
+    def stream(epoch, first):
+        x, y, w = np.ones((12, 2), np.float32), np.ones((12, 1), np.float32), np.ones(12, np.float32)
+        {"inputs": x, "labels": y, "sample weights": w}[part][8] = value
+        return tf.data.Dataset.from_tensor_slices((x, y, w)).batch(2).skip(first).repeat()
+
+    expected = f"the {part} of minibatch 5 of epoch 3 hold NaN or infinite values"
+    assert feed_of(stream, epoch=2).fault() == expected
+    feed = feed_of(None, epoch=2, batch=4)
+    assert feed.fault() == ""  # it cannot be read again
+    for minibatch in list(feed_of(stream).one_pass(6))[3:5]:
+        feed.suspect(minibatch)
+    assert feed.fault() == expected

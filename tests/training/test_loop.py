@@ -195,3 +195,14 @@ def test_what_is_made_before_the_first_step_is_not_taken_for_what_every_epoch_ta
     results = trainer.fit(*points(16), batch_size=8, epochs=2, verbose=0).elastic
     assert results["seconds"]["building"] == 64.0 and results["seconds"]["loop"] == 0
     assert results["full_training_seconds"] == 64.0, "full training makes it, too"
+
+
+@pytest.mark.parametrize("probe", [True, False], ids=["of the user", "none"])
+def test_values_in_the_data_that_are_not_finite_are_named_with_their_minibatch(tf, probe):
+    images, labels = bright_images(64)
+    images[50] = np.nan
+    good = [(images[:8], labels[:8])]
+    options = {"interval": 1, "deterministic": True, "probe": (lambda k: good) if probe else None}
+    trainer = compiled_trainer(tf, small_network(tf), rho=1.0, **options)
+    with pytest.raises(DataError, match="inputs of minibatch 7 of epoch .* hold NaN"):
+        trainer.fit(images, labels, batch_size=8, epochs=4, shuffle=False, verbose=0)

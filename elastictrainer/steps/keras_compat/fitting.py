@@ -1,13 +1,58 @@
-"""What `Model.compile` and `Model.fit` are given, and the epochs that Keras makes of it."""
+"""What `Model.compile` and `Model.fit` are given and call, and the epochs that Keras makes of it."""
 
 import importlib
 import sys
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
 from elastictrainer.steps.keras_compat.version import KERAS_3
+
+_KERAS = ("keras", "tf_keras", "tensorflow", "tensorflow_addons")  # packages whose methods are no user's
+
+# What `Model.fit` calls, or reads, of a model and its optimizer, and training here does not; what to say of a
+# user's own. All else that it calls of them, of losses and of metrics, is called.
+_LOOP = (
+    "it decides there which tensors it trains. Move what it adds into the loss or metrics, or use Model.fit"
+)
+PASSED_BY = {
+    "fit train_step make_train_function train_function train_tf_function _make_function": _LOOP,
+    "_validate_target_and_loss _validate_and_get_metrics_result _get_metrics_result_or_logs": _LOOP,
+    "_should_eval _autoconvert_optionals _symbolic_build _maybe_symbolic_build": _LOOP,
+    "compute_metrics": "which would get no inputs here: pass its metrics to compile, or use Model.fit",
+    "trainable_variables trainable_weights": "but here layers say what trains: set their `trainable`",
+    "minimize _transform_loss _update_step_xla": "not called here: move it into apply_gradients",
+    "finalize_variable_values": "which paused weights would get as well: call it after fit",
+    "scale_loss": "but loss scaling is not supported: use float32 or bfloat16, which do not need it",
+    "iterations learning_rate": "but tensors count their own steps here: give learning_rate a schedule",
+}
+
+
+def own_methods(owner: Any, names: Optional[Iterable[str]] = None) -> List[str]:
+    """Return which methods and properties are the user's: of a subclass, or set on the object.
+
+    Args:
+        owner: a model, an optimizer, a loss or a metric.
+        names: to look for; None: all but those that Python itself and `get_config` use.
+    """
+    classes = type(owner).__mro__
+    if names is None:
+        known = {*vars(owner), *(name for home in classes for name in vars(home))}
+        names = sorted(name for name in known - {"get_config"} if not name.startswith("__"))
+
+    def is_own(name: str) -> bool:
+        for home in (owner, *classes):
+            value = getattr(home, "__dict__", {}).get(name)
+            function = getattr(value, "fget", None) or getattr(
+                value, "func", value
+            )  # of a property, a partial
+            if callable(function) or isinstance(value, (staticmethod, classmethod)):
+                module = getattr(function, "__module__", None) or home.__module__
+                return module.partition(".")[0] not in _KERAS
+        return False
+
+    return [name for name in names if is_own(name)]
 
 
 def is_compiled(model: tf.keras.Model) -> bool:

@@ -1,11 +1,13 @@
 """Updates of some tensors while others are frozen: each by the steps that this tensor has trained in."""
 
 import contextlib
-from typing import Any, Iterator, Sequence, Tuple
+from typing import Any, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
+from elastictrainer.errors import UsageError
+from elastictrainer.steps.keras_compat.fitting import own_methods
 from elastictrainer.steps.keras_compat.optimizer import built_for, index_of, is_legacy, paused_steps, replaced
 from elastictrainer.steps.keras_compat.variables import tf_variable
 from elastictrainer.steps.keras_compat.version import KERAS_3
@@ -23,31 +25,53 @@ def updates_together(optimizer: Any, pauses: bool) -> str:
     """
     if isinstance(optimizer, getattr(tf.keras.optimizers, "MultiOptimizer", ())):  # of Keras 3
         return "updates all tensors or none"
+    if pauses and any(hasattr(part, "apply_gradients") for part in vars(optimizer).values()):
+        return "has another one inside, which corrects all tensors by one count of steps"
     if pauses and is_legacy(optimizer) and not isinstance(optimizer, tf.keras.optimizers.legacy.SGD):
         return "is of Keras' older kind, which corrects all tensors by one count of steps"
     return ""
 
 
-def apply(optimizer: Any, pairs: Sequence[Tuple[Any, Any]]) -> None:
-    """Update by (gradient, variable) pairs, and no other tensor.
+def apply(optimizer: Any, pairs: Sequence[Tuple[Any, Any]], loss: Any = None) -> None:
+    """Update by (gradient of `loss` or None, variable) pairs, and no other tensor, as `Model.fit` would.
 
     Without the optimizer's all-reduce over replicas: each process has one replica, and `Objective` averages
     over processes. TensorFlow never frees the function that it registers for each all-reduce it traces, and
     with it every selection's graph would stay in memory.
     """
-    if is_legacy(optimizer):
-        optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
+    used = [pair for pair in pairs if pair[0] is not None]
+    if not used:
         return
+    own, given = own_methods(optimizer), used
+    prefix = "_" if is_legacy(optimizer) else ""
+    if own:  # it may go by the place in the list: it gets all pairs, as from Keras
+        given = list(pairs)
+    if own and not KERAS_3:
+        gradients, variables = map(list, zip(*pairs))
+        compute = getattr(optimizer, f"{prefix}compute_gradients")
+        given = compute(loss, variables, tape=_Computed(loss, gradients))
+    reduces = "_all_reduce_sum_gradients" if KERAS_3 else f"{prefix}aggregate_gradients"
     paused = paused_steps(optimizer)
     with contextlib.ExitStack() as stack:
+        if not {reduces, "gradient_aggregator"} & set(own):  # an argument is not what every optimizer takes
+            stack.enter_context(replaced(optimizer, **{reduces: list}))
         if paused is not None:
             stack.enter_context(_own_steps(optimizer, paused))
-        if KERAS_3:  # which has no option for it
-            stack.enter_context(replaced(optimizer, _all_reduce_sum_gradients=list))
-            optimizer.apply_gradients(pairs)
-        else:
-            optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
-    count_paused(optimizer, [variable for _, variable in pairs])
+        optimizer.apply_gradients(given)
+    count_paused(optimizer, [variable for _, variable in used])
+
+
+class _Computed(tf.GradientTape):
+    """A tape that gives gradients which are there."""
+
+    def __init__(self, loss: Any, gradients: Sequence[Any]):
+        super().__init__()
+        self._loss, self._gradients = loss, list(gradients)
+
+    def gradient(self, target: Any, sources: Any, *arguments: Any, **options: Any) -> List[Any]:
+        if target is not self._loss or len(sources) != len(self._gradients):
+            raise UsageError("the optimizer differentiates another loss: change the one that compile gets.")
+        return list(self._gradients)
 
 
 def count_own_steps(optimizer: Any) -> bool:
