@@ -17,21 +17,14 @@ MACHINES = ("x86_64", "aarch64")
 
 def resolve(python: str, machine: str) -> dict:
     """Name to version."""
-    command = [
-        "uv",
-        "pip",
-        "compile",
-        "--quiet",
-        "--no-header",
-        "--no-annotate",
+    command = (
+        "uv pip compile --quiet --no-header --no-annotate --only-binary :all: --no-binary promise".split()
+    )
+    command += [
         "--python-version",
         python,
         "--python-platform",
         f"{machine}-manylinux_2_28",
-        "--only-binary",
-        ":all:",
-        "--no-binary",
-        "promise",
         "pyproject.toml",
     ]
     lines = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout.split()
