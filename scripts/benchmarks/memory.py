@@ -5,7 +5,8 @@
 
 Each row is measured in a new process: the peak of resident memory of a few steps above that of the process
 with model and optimizer, and the prediction of a profile from another process. --limited: freed memory goes
-back to the system, as with `et-train --memory`; without it the prediction does not hold.
+back to the system, as with `et-train --memory`; without it the prediction does not hold. Shares are of the
+way from the cheapest step to the full one; `random` is three tensors in ten.
 """
 
 import math
@@ -63,10 +64,7 @@ def main() -> None:
     parser = bench.parser(__doc__, "memory.json", _MODELS)
     parser.add_argument("--rho", nargs="*", default=[], help="of selections by time")
     parser.add_argument(
-        "--shares",
-        nargs="*",
-        default=[],
-        help="of the way from the cheapest step's memory to the full one's; `random`: three tensors in ten",
+        "--shares", nargs="*", default=[], help="of the memory of steps; `random`: any tensors"
     )
     parser.add_argument("--limited", action="store_true", help="as under --memory, and a quick profile")
     options = parser.parse_args()

@@ -148,15 +148,8 @@ def main() -> None:
         "--more", nargs=argparse.REMAINDER, default=[], help="options of et-train, the last ones"
     )
     options = parser.parse_args()
-    columns = {
-        "model": "<13",
-        "run": "<22",
-        "limit GB": ">9.3",
-        "peak GB": ">8.3",
-        "trained": "<18",
-        "ended": "",
-    }
-    results = bench.Results(options, columns)
+    columns = {"model": "<13", "run": "<22", **dict.fromkeys(("limit GB", "peak GB"), ">9.3")}
+    results = bench.Results(options, {**columns, "trained": ">18", "ended": ">8"})
     with tempfile.TemporaryDirectory(prefix="memory-kept-") as scratch:
         images = few(Path(options.images).resolve(), Path(scratch, "images"), options.classes, options.each)
         folder = Path(scratch, "run")

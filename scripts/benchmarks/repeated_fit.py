@@ -51,7 +51,6 @@ def main():
                 "call": number + 1,
                 "seconds": seconds,
                 "overhead_s": seconds - steps_s,
-                "traced_s": figures["trace_seconds"],
                 "scored_s": figures["importance_seconds"],
                 "resident_mb": psutil.Process().memory_info().rss / 2**20,
             }
@@ -64,7 +63,6 @@ def main():
     print(f"later calls          {statistics.median(row['overhead_s'] for row in later):8.2f} s (median)")
     if scoring:
         print(f"those that score     {statistics.median(scoring):8.2f} s (median of {len(scoring)})")
-    print(f"later calls trace    {max(row['traced_s'] for row in later):8.2f} s at most")
     last = rows[-1]["resident_mb"]
     print(f"resident memory      {early:8.0f} MB after a fifth of the calls, {last:.0f} MB at the end")
     bench.write_json(options.output, {"options": vars(options), "rows": rows})
