@@ -223,17 +223,8 @@ def _figure20(figure: Figure) -> None:
     figure.paper_elastic(figure.dataset, figure.model, "0.5")
     if figure.affordable(figure.dataset, figure.model, "0.5"):
         for metric in ("elastic-weight-magnitude", "elastic-grad-magnitude"):
-            figure.train(
-                figure.dataset,
-                figure.model,
-                metric,
-                "--scheme",
-                metric,
-                "--rho",
-                "0.5",
-                "--activation-cache",
-                "off",
-            )
+            options = ("--scheme", metric, "--rho", "0.5", "--activation-cache", "off")
+            figure.train(figure.dataset, figure.model, metric, *options)
     figure.draw("figure20", "curves")
 
 
@@ -245,9 +236,8 @@ def _figure21(figure: Figure) -> None:
 def _figure22(figure: Figure) -> None:
     memory = os.environ.get("MEMORY")
     if memory:
-        figure.train(
-            figure.dataset, figure.model, f"elastic-0.5-{memory}", "--rho", "0.5", "--memory", memory
-        )
+        options = ("--rho", "0.5", "--memory", memory)
+        figure.train(figure.dataset, figure.model, f"elastic-0.5-{memory}", *options)
     _full_and_elastic(figure)
 
 
@@ -276,22 +266,13 @@ FIGURES: Dict[str, Tuple[str, Callable[[Figure], None]]] = {
         "As Figure 15, on the two data sets that the paper trained on a Raspberry Pi.",
         lambda figure: figure.curves_by_dataset(figure.model, PETS, DOGS),
     ),
-    "figure17": (
-        "Accuracy against time (a, c) and FLOPs (b, d), by rho and for every baseline.",
-        _figure17,
-    ),
+    "figure17": ("Accuracy against time (a, c) and FLOPs (b, d), by rho and baseline.", _figure17),
     "figure18": ("FLOPs of every epoch, by rho.", _figure18),
     "figure19": ("Accuracy and time of four models at rho 0.4, against full training.", _figure19),
     "figure20": ("Three metrics of importance, at the same time.", _figure20),
     "figure21": ("Which tensors each selection chose.", _figure21),
-    "figure22": (
-        "Peak memory, elastic against full training.",
-        _figure22,
-    ),
-    "figure23": (
-        "Energy of training, elastic against full, where the device has a sensor.",
-        _full_and_elastic,
-    ),
+    "figure22": ("Peak memory, elastic against full training.", _figure22),
+    "figure23": ("Energy, elastic against full, where the device has a sensor.", _full_and_elastic),
     "table2": ("Time to a target accuracy, against the best baseline.", _table2),
 }
 

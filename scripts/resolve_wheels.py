@@ -17,23 +17,9 @@ MACHINES = ("x86_64", "aarch64")
 
 def resolve(python: str, machine: str) -> dict:
     """Name to version."""
-    command = [
-        "uv",
-        "pip",
-        "compile",
-        "--quiet",
-        "--no-header",
-        "--no-annotate",
-        "--python-version",
-        python,
-        "--python-platform",
-        f"{machine}-manylinux_2_28",
-        "--only-binary",
-        ":all:",
-        "--no-binary",
-        "promise",
-        "pyproject.toml",
-    ]
+    fixed = "--quiet --no-header --no-annotate --only-binary :all: --no-binary promise pyproject.toml"
+    platform = ["--python-version", python, "--python-platform", f"{machine}-manylinux_2_28"]
+    command = ["uv", "pip", "compile", *platform, *fixed.split()]
     lines = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout.split()
     return dict(line.split("==") for line in lines if "==" in line)
 

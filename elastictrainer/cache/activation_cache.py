@@ -1,12 +1,11 @@
 """The activation cache of one selection: frozen layers run once and are cached, then read."""
 
-from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.cache.cut import Cut, OpCost, minibatch_mb, row_bytes, stored_dtype
+from elastictrainer.cache.cut import minibatch_mb, stored_dtype
 from elastictrainer.cache.forward_pass import TYPICAL_MS_PER_MB, ForwardPass, stop_where_examples_mix
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.cache.split import TracedStep
@@ -16,7 +15,6 @@ from elastictrainer.cache.storage import (
     CacheReader,
     CacheStorage,
     Column,
-    NoRoom,
     NotCacheable,
     folder_for,
     row_size,
@@ -27,9 +25,6 @@ from elastictrainer.steps.graphs import flat
 from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import Minibatch
 from elastictrainer.steps.snapshot import digest
-
-_ATTEMPTS = 8  # to find a cut with fewer bytes: the last one's cost 4000 times as much
-_FEWER = 4.0  # how much dearer bytes become while a cache has too many
 
 
 class ActivationCache:
@@ -74,15 +69,19 @@ class ActivationCache:
         costs = profile and profile.cache
         ms_per_mb = costs.read_ms_per_mb if costs else TYPICAL_MS_PER_MB
         batch = int(flat(minibatch[0])[0].shape[0])
-        cut, folder = cut_that_fits(traced, op_cost, ms_per_mb, batch, capacity, settings)
+        cut = traced.cut(batch)
         once, frozen = (
             sum(op_cost(traced.ops.operations[k]) for k in ops) for ops in (cut.done_once, traced.ops.frozen)
         )
-        self.share = once / frozen if frozen else 0.0
+        if not once > ms_per_mb * sum(minibatch_mb(tensor, batch) for tensor in cut.tensors):
+            raise NotCacheable("reading cached activations would take as long as computing them")
+        self.share = once / frozen
         self._step = traced.split(cut, [] if features is None else [traced.tensor(features)])
         self._labels = [Column(tuple(label.shape[1:]), label.dtype.name) for label in flat(minibatch[1])]
+        columns = self._columns(settings.dtype)
+        folder = folder_for(capacity * row_size(columns), settings.kept_bytes, settings.folder)
         try:
-            self.storage = CacheStorage(self._columns(settings.dtype), capacity, folder)
+            self.storage = CacheStorage(columns, capacity, folder)
         except (CacheError, MemoryError) as error:
             raise NotCacheable(f"there is no room for the cache ({error})") from None
         self._reader: Optional[CacheReader] = None
@@ -130,7 +129,7 @@ class ActivationCache:
         return [*(Column(tuple(t.shape[1:]), stored_dtype(t.dtype, dtype)) for t in tensors), *self._labels]
 
     def _widen(self) -> None:
-        """Store in float32 from here on: a number was too large for float16. NoRoom for that."""
+        """Store in float32 from here on: a number was too large for float16. NotCacheable without room."""
         narrow, columns = self.storage, self._columns("float32")
         size = narrow.capacity * row_size(columns)
         # The narrow rows stay where they are until all are converted.
@@ -165,43 +164,3 @@ class ActivationCache:
         # A tf.function would look for its graph at every call: a twentieth of a cached step of MobileNetV2.
         train = tf.function(suffix, autograph=False)
         self._suffix = train.get_concrete_function(*stored, *flat(self._spec[1]))
-
-
-def cut_that_fits(
-    step: TracedStep,
-    op_cost: OpCost,
-    ms_per_mb: float,
-    batch: int,
-    capacity: int,
-    settings: CacheSettings,
-) -> Tuple[Cut, Optional[Path]]:
-    """Find the least-cost cut whose cache fits, and the folder of the cache's file; None: it is in memory.
-
-    Args:
-        step: to cut.
-        op_cost: of the model's forward pass.
-        ms_per_mb: to read stored activations.
-        batch: examples of a minibatch.
-        capacity: examples to store.
-        settings: of the cache.
-
-    Raises:
-        NotCacheable: no cut fits, or none saves time.
-    """
-
-    def read_ms(tensor: tf.Tensor) -> float:
-        return minibatch_mb(tensor, batch) * ms_per_mb
-
-    # Where the cheapest cut is too large, make bytes dearer until one fits: it then recomputes more.
-    too_large = NoRoom()
-    for attempt in range(_ATTEMPTS):
-        cut = step.cut(op_cost, lambda tensor: read_ms(tensor) * _FEWER**attempt)  # noqa: B023
-        saved_ms = sum(op_cost(step.ops.operations[k]) for k in cut.done_once)
-        if not cut.tensors or saved_ms <= sum(map(read_ms, cut.tensors)):
-            raise NotCacheable("reading cached activations would take as long as computing them")
-        size = capacity * sum(row_bytes(tensor, settings.dtype) for tensor in cut.tensors)
-        try:
-            return cut, folder_for(size, settings.kept_bytes, settings.folder)
-        except NoRoom as error:
-            too_large = error
-    raise too_large

@@ -73,7 +73,7 @@ def _measured(
     transfers = [_transfer_of(mb, len(tf.nest.flatten(batch[0])[0])) for mb in _MB]
     write_ms, write_ms_per_mb = _line([write for write, _ in transfers])
     read_ms, read_ms_per_mb = _line([read for _, read in transfers])
-    cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, read_ms_per_mb, batch)
+    cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, batch)
     return CacheCosts(
         once=CostGroups.from_bits(len(profile), once),
         once_flops=CostGroups.from_bits(len(profile), counted),
@@ -133,15 +133,10 @@ def _cuts(
     traced: TracedStep,
     members: Sequence[int],
     op_cost: OpCost,
-    ms_per_mb: float,
     batch: Minibatch,
 ) -> Tuple[np.ndarray, np.ndarray]:
     """Return (N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of work behind it."""
     size = len(tf.nest.flatten(batch[0])[0])
-
-    def mb(tensor: tf.Tensor) -> float:
-        return minibatch_mb(tensor, size)
-
     order = [int(tensor) for tensor in profile.order]
     # Where the tensors up to one train, the ops that depend on none of them are frozen.
     training = list(itertools.accumulate((1 << tensor for tensor in order), operator.or_))
@@ -154,8 +149,8 @@ def _cuts(
         if place in asked:
             frozen = {k for k in traced.ops.frozen if not members[k] & training[place]}
         if frozen is not None and frozen != before:
-            cut = traced.cut(op_cost, lambda t: ms_per_mb * mb(t), frozen)
-            stored_mb = sum(map(mb, cut.tensors))
+            cut = traced.cut(size, frozen)
+            stored_mb = sum(minibatch_mb(tensor, size) for tensor in cut.tensors)
             recomputed_ms = sum(op_cost(traced.ops.operations[k]) for k in cut.recomputed)
         cut_mb[order[place]], again_ms[order[place]] = stored_mb, recomputed_ms
     return np.where(np.isfinite(cut_mb), cut_mb, _UNSTORABLE_MB), again_ms

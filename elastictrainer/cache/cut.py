@@ -3,15 +3,15 @@
 The cut goes by ops, not by layers: layers that train behind frozen ones may begin in the middle of one, and
 subclassed networks, recurrent loops and attention have no layers to cut at.
 
-The least-cost cut is there for caches that would not fit: where there is room, it gains nothing over storing
-the last frozen tensors. Above four tensors of MobileNetV2 both stored the same 16 to 263 kB an example.
+A cut of the least sum of reading and computing time, a minimum cut of the graph, gained nothing over storing
+the last frozen tensors: above four tensors of MobileNetV2 both stored the same 16 to 263 kB an example.
 """
 
 import enum
 import functools
 import operator
 from dataclasses import dataclass
-from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Sequence, Set
 
 import numpy as np
 import tensorflow as tf
@@ -27,8 +27,6 @@ _SHAPES = ("Shape", "ShapeN", "Size", "Rank")  # their result says nothing about
 _STATELESS_KINDS = ("Placeholder", "VarHandleOp", "NoOp")
 _RUNS_FUNCTIONS = (*CALLS, *LOOPS, "If", "Case")
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal", "RngReadAndSkip", "RngSkip")
-_NEVER = 10**9  # a cost that no cut has: SciPy computes with 32-bit integers
-_TOTAL = 10**8  # what all costs add up to; a share of 1e-8 of them is one
 
 
 def is_storable(tensor: tf.Tensor, batch: int) -> bool:
@@ -230,26 +228,19 @@ class Cut:
     done_once: Set[int]
 
 
-def least_cost_cut(
-    ops: FrozenOps,
-    needed: Set[int],
-    op_cost: OpCost,
-    tensor_cost: Callable[[tf.Tensor], float],
-) -> Cut:
-    """Find the cut with which a cached step costs least.
+def last_frozen_tensors(ops: FrozenOps, needed: Set[int], storable: Callable[[tf.Tensor], bool]) -> Cut:
+    """Find the cut that stores what the rest of the step reads of the frozen part.
 
-    Each tensor of the frozen part that the rest of the step reads is stored or computed again from others,
-    down to the inputs.
+    What cannot be stored is computed again from what can, down to the inputs.
 
     Args:
         ops: of the step.
         needed: positions of ops outside the frozen part that a cached step runs.
-        op_cost: ms to compute an op again.
-        tensor_cost: ms to read a tensor of the store; infinite where it cannot be stored.
+        storable: whether a tensor can be stored; inputs always are.
     """
-    barred: Set[int] = set()  # nothing of these ops may be stored
+    barred: Set[int] = set(ops.unstored)  # nothing of these ops may be stored
     while True:
-        cut = _minimum_cut(ops, needed, op_cost, tensor_cost, barred)
+        cut = _cut_behind(ops, needed, lambda k, t: k not in barred and storable(t))  # noqa: B023
         # Random numbers that both parts would draw: the cached step would draw others than were cached.
         torn = _drawn_twice(ops, needed, cut)
         if not torn:
@@ -257,68 +248,23 @@ def least_cost_cut(
         barred |= ops.downstream(torn)
 
 
-def _minimum_cut(
-    ops: FrozenOps,
-    needed: Set[int],
-    op_cost: OpCost,
-    tensor_cost: Callable[[tf.Tensor], float],
-    barred: Set[int],
-) -> Cut:
-    """Find the minimum cut of a network in which every op and every tensor is a node.
+def _cut_behind(ops: FrozenOps, needed: Set[int], kept: Callable[[int, tf.Tensor], bool]) -> Cut:
+    """Return the cut that stores the last tensors that are `kept`, by their op and themselves."""
+    inputs = {k for k in ops.frozen if ops.operations[k].type == "Placeholder"}
 
-    An op on the sink's side is computed again, a tensor on that side is there in the cached step. Edges: from
-    the source to an op, what computing it again costs; from an op to its tensor, what storing that costs;
-    from a tensor to an op that reads it, and from a needed tensor to the sink: never to be cut.
-    """
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+    def computed_for(k: int) -> Set[int]:
+        read = [(ops.position[tensor.op.name], tensor) for tensor in ops.operations[k].inputs]
+        return {j for j, tensor in read if j in ops.frozen - inputs and not kept(j, tensor)}
 
-    frozen = sorted(ops.frozen)
-    tensors = [tensor for k in frozen for tensor in ops.operations[k].outputs]
-    op_node = {k: 2 + i for i, k in enumerate(frozen)}
-    tensor_node = {id(t): 2 + len(frozen) + i for i, t in enumerate(tensors)}
-    is_source = {k for k in frozen if ops.operations[k].type == "Placeholder"}
-    computing = {k: np.inf if k in is_source else op_cost(ops.operations[k]) for k in frozen}
-    storing = {}
-    for k in frozen:
-        forbidden = k in barred or k in ops.unstored
-        for tensor in ops.operations[k].outputs:
-            storing[id(tensor)] = np.inf if forbidden else tensor_cost(tensor)
-    costs = np.array([*computing.values(), *storing.values()], float)
-    total = costs[np.isfinite(costs)].sum()
-    unit = total / _TOTAL if total else 1.0
-
-    # SciPy's flow takes 32-bit integers: costs become shares of 1e-8 of the total.
-    def capacity(cost: float) -> int:
-        return _NEVER if not np.isfinite(cost) else max(1, round(cost / unit))  # a tie: store less, earlier
-
-    source, sink = 0, 1
-    edges: List[Tuple[int, int, int]] = []
-    for k in frozen:
-        edges.append((source, op_node[k], capacity(computing[k])))
-        for tensor in ops.operations[k].outputs:
-            edges.append((op_node[k], tensor_node[id(tensor)], capacity(storing[id(tensor)])))
-            readers = {ops.position.get(reader.name) for reader in tensor.consumers()}
-            if readers & needed:
-                edges.append((tensor_node[id(tensor)], sink, _NEVER))
-            edges += [(tensor_node[id(tensor)], op_node[r], _NEVER) for r in readers if r in op_node]
-    rows, columns, capacities = (np.array(column) for column in zip(*edges)) if edges else ([], [], [])
-    count = 2 + len(frozen) + len(tensors)
-    network = csr_matrix((capacities, (rows, columns)), shape=(count, count), dtype=np.int32)
-    # By max-flow min-cut, the nodes that residual capacity reaches from the source are its side of the cut.
-    residual = network - maximum_flow(network, source, sink).flow
-    residual.data[residual.data < 0] = 0
-    residual.eliminate_zeros()
-    before = set(breadth_first_order(residual, source, return_predecessors=False).tolist())
-    recomputed = {k for k in frozen if op_node[k] not in before}
-    # The cut edges from an op to its tensor: the op has run, and the cached step needs the tensor.
+    run = reached(needed, computed_for)
+    names = {ops.operations[k].name for k in run}
     stored = [
         tensor
-        for k in frozen
+        for k in sorted(ops.frozen - run)
         for tensor in ops.operations[k].outputs
-        if tensor_node[id(tensor)] not in before and op_node[k] in before
+        if any(reader.name in names for reader in tensor.consumers())
     ]
-    return Cut(stored, recomputed, set(frozen) - recomputed - is_source)
+    return Cut(stored, run & ops.frozen, ops.frozen - run - inputs)
 
 
 def _drawn_twice(ops: FrozenOps, needed: Set[int], cut: Cut) -> Set[int]:

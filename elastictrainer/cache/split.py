@@ -7,7 +7,7 @@ from typing import Callable, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.cache.cut import Cut, OpCost, frozen_ops, least_cost_cut
+from elastictrainer.cache.cut import Cut, frozen_ops, is_storable, last_frozen_tensors
 from elastictrainer.cache.storage import NotCacheable
 from elastictrainer.profiler.attribution import depends_on
 from elastictrainer.steps.graphs import NotAPart
@@ -73,20 +73,13 @@ class TracedStep:
         """Return the tensor of that name."""
         return self._graph.get_tensor_by_name(name)
 
-    def cut(
-        self,
-        op_cost: OpCost,
-        tensor_cost: Callable[[tf.Tensor], float],
-        frozen: Optional[Set[int]] = None,
-    ) -> Cut:
-        """Find the cut with which a cached step costs least.
+    def cut(self, batch: int, frozen: Optional[Set[int]] = None) -> Cut:
+        """Find the cut behind the last frozen tensors that have a row for each of `batch` examples.
 
-        Args:
-            op_cost, tensor_cost: as for `least_cost_cut`.
-            frozen: positions of the frozen ops, where another selection trains; None: all of `ops`.
+        `frozen`: positions of the frozen ops, where another selection trains; None: all of `ops`.
         """
         ops = self.ops if frozen is None else replace(self.ops, frozen=frozen)
-        return least_cost_cut(ops, self.needed(frozen), op_cost, tensor_cost)
+        return last_frozen_tensors(ops, self.needed(frozen), lambda tensor: is_storable(tensor, batch))
 
     def members(self, variables: Sequence[Variable]) -> List[int]:
         """Return, for each op, the `variables` that it depends on, as bits: variable i is bit i."""

@@ -26,10 +26,6 @@ class NotCacheable(CacheError):
     """The reason why the activations of a selection cannot, or need not, be cached."""
 
 
-class NoRoom(NotCacheable):
-    """The cache fits neither into memory nor on the disk."""
-
-
 def folder_for(size: int, memory: int, folder: Optional[Path]) -> Optional[Path]:
     """Return the folder of the file for a cache of `size` bytes; None where it fits into `memory` bytes.
 
@@ -37,8 +33,7 @@ def folder_for(size: int, memory: int, folder: Optional[Path]) -> Optional[Path]
         folder: to ask for; it is made. None: the system's for temporary files.
 
     Raises:
-        NoRoom: it fits neither into memory nor on the disk.
-        NotCacheable: the folder cannot be made.
+        NotCacheable: it fits neither into memory nor on the disk, or the folder cannot be made.
     """
     if size <= memory:
         return None
@@ -49,7 +44,7 @@ def folder_for(size: int, memory: int, folder: Optional[Path]) -> Optional[Path]
     except OSError as error:
         raise NotCacheable(f"{folder} cannot hold {1e-9 * size:.1f} GB ({error.strerror})") from None
     if size > (1 - _SPARE) * free:
-        raise NoRoom(f"a cache of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
+        raise NotCacheable(f"a cache of {1e-9 * size:.1f} GB fits neither into memory nor on the disk")
     return folder
 
 

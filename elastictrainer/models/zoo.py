@@ -356,7 +356,8 @@ def _demo() -> Architecture:
 def demo_backbone(input_shape: Shape, weights: Optional[str] = None) -> tf.keras.Model:
     """Build the demo network: from pixels (batch, H, W, 3) in -1..1 to features (batch, H/4, W/4, 96).
 
-    `weights` is a file of scripts/pretrain_demo.py, or None. ValueError where it is of another network.
+    `weights` is a file of scripts/pretrain_demo.py (in commit 7dc2fe8), or None. ValueError where it is of
+    another network.
     """
     inputs = tf.keras.Input(input_shape)
     x = _convolution(inputs, _DEMO_WIDTHS[0], 3, 1, "stem")

@@ -1,9 +1,14 @@
-"""The parts that benchmarks of training share: a model that trains on images, its profile, timing in turn."""
+"""The parts that benchmarks of training share: a model that trains on images, its profile, timing in turn, a
+process for each measurement, and tables.
+"""
 
 import argparse
 import json
+import multiprocessing
 import os
+import re
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
@@ -22,11 +27,20 @@ _Result = TypeVar("_Result")
 MODELS = ("resnet50", "vgg16", "mobilenetv2", "vit")
 
 
-def parser(description: str, output: str, models: Sequence[str] = MODELS) -> argparse.ArgumentParser:
-    """The options that the benchmarks share."""
-    made = argparse.ArgumentParser(
+def bare_parser(description: str) -> argparse.ArgumentParser:
+    """A parser that shows the script's docstring as it is."""
+    return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def parser(
+    description: str, output: str, models: Sequence[str] = MODELS, what: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """The options that the benchmarks share; first, which measurement of `what` to make."""
+    made = bare_parser(description)
+    if what:
+        made.add_argument("what", choices=what)
     made.add_argument("models", nargs="*", default=list(models), help=f"default: {' '.join(models)}")
     made.add_argument(
         "--images", default="demo", help="a data set of et-train; real images make real importances"
@@ -51,21 +65,42 @@ def parser(description: str, output: str, models: Sequence[str] = MODELS) -> arg
 
 
 class Results:
-    """The rows of a benchmark's JSON file; those of the models that are measured now are replaced."""
+    """The rows of a benchmark: printed as a table, and written to a JSON file. There, rows of the models that
+    are measured now are replaced.
+    """
 
-    def __init__(self, options: argparse.Namespace):
-        self._options = options
+    def __init__(self, options: argparse.Namespace, columns: Dict[str, str]):
+        """`columns`: by name, how a value is formatted, with its width: `>8.1f`."""
+        self._options, self._columns = options, columns
         path = Path(options.output)
         kept = json.loads(path.read_text())["rows"] if path.exists() else []
         self.rows: List[Dict[str, Any]] = [row for row in kept if row["model"] not in options.models]
+        self._widths = {name: re.sub(r"\..*|[a-z%]$", "", how) for name, how in columns.items()}
+        print("".join(map(format, columns, self._widths.values())))
 
     def add(self, row: Dict[str, Any]) -> None:
-        """One more row, written at once."""
+        """One more row, printed and written at once."""
         self.rows.append(row)
+        shown = {name: how for name, how in self._columns.items() if row.get(name) is not None}
+        print("".join(format(row.get(n, ""), shown.get(n, w)) for n, w in self._widths.items()), flush=True)
         write_json(
             self._options.output,
             {"rows": self.rows, "options": vars(self._options), **environment.describe()},
         )
+
+
+def elsewhere(measure: Callable[..., _Result], *arguments: Any) -> _Result:
+    """What a function of a script returns in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(measure, *arguments).result()
+
+
+def peak_above(before: int, run: Callable[[], Any]) -> int:
+    """Bytes by which this process's resident memory exceeds `before` at its peak in a call."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
+    run()
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(status["VmHWM"].split()[0]) - before
 
 
 @dataclass
@@ -93,11 +128,13 @@ class Bench:
         return ImportanceEvaluator(self.objective, self.optimizer, steps=self.steps)
 
 
-def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) -> Bench:
+def prepare(
+    name: str, options: argparse.Namespace, warm: Optional[int] = None, roughly: bool = False
+) -> Bench:
     """Model, data and profile as et-train makes them, after `warm` full training steps (--warm if not given).
 
     A model of random weights gets a random head too: over random features a zero head learns nothing in so
-    few steps, and every tensor below it would score zero.
+    few steps, and every tensor below it would score zero. `roughly`: times of the profile do not matter.
     """
     import tensorflow as tf
 
@@ -105,42 +142,46 @@ def prepare(name: str, options: argparse.Namespace, warm: Optional[int] = None) 
     from elastictrainer.experiment import assembly
     from elastictrainer.experiment.settings import TrainSettings
     from elastictrainer.runs import resident
+    from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import CompiledSteps
     from elastictrainer.steps.objective import Objective, classification_loss
 
     assembly.configure(0)
+    own = ":" in name
     weights = options.weights if name == "mobilenetv2" else "none"
     settings = TrainSettings(
         model=name,
         dataset=options.images,
-        weights=weights,
-        head_init="glorot" if weights == "none" else "zeros",
-        augment=None if name == "demo" else "paper",
+        image_size=128 if own else None,
+        weights="imagenet" if own else weights,
+        head_init="solve" if own else "glorot" if weights == "none" else "zeros",
+        augment=None if own or name == "demo" else "paper",
         batch_size=options.batch_size,
         optimizer="adam" if name == "vit" else "sgd",
     )
     data = assembly.load_data(settings)
     model = assembly.make_model(settings, len(data.class_names))
     optimizer = assembly.make_optimizer(settings)
+    optimizers.build(optimizer, model.trainable_variables)
     objective = Objective(model, classification_loss())
     steps = CompiledSteps(objective, optimizer, [tf.keras.metrics.SparseCategoricalAccuracy()])
-    path = Path(options.profiles, f"{name}_b{options.batch_size}.json")
+    file = f"{name.replace(':', '-')}_b{options.batch_size}{'_rough' if roughly else ''}.json"
+    path = Path(options.profiles, file)
     if path.exists():
         profile = Profile.load(path)
     else:
         about = {"model": name, "batch_size": options.batch_size}
-        profile = profile_model(
-            model, classification_loss(), next(iter(data.train(0))), optimizer, metadata=about
-        )
+        how = {"warmup_steps": 1, "steps": 2, "calibrate_s": 0} if roughly else {}
+        batch = next(iter(data.train(0)))
+        profile = profile_model(model, classification_loss(), batch, optimizer, metadata=about, **how)
         path.parent.mkdir(parents=True, exist_ok=True)
         profile.save(path)
     made = Bench(name, model, optimizer, objective, data, profile, steps)
-    batches = made.minibatches()
-    full = steps.get(profile.connected)
     if warm is None:
         warm = options.warm or (400 if settings.head_init == "zeros" else 12)
+    batches = made.minibatches()
     for _ in range(warm):
-        full(*next(batches))
+        steps.get(profile.connected)(*next(batches))
     resident.exempt_from_collection()  # as et-train does
     return made
 
@@ -163,14 +204,3 @@ def undisturbed(measure: Callable[[], _Result], rounds: int, patience: int = 3) 
         results.append(measure())
         stolen.append((stolen_seconds() - before) / (time.perf_counter() - start))
     return [results[k] for k in np.argsort(stolen, kind="stable")[:rounds]]
-
-
-def median_ratio(
-    one: Callable[[], float], other: Callable[[], float], rounds: int
-) -> Tuple[float, List[float]]:
-    """The median over rounds of one()/other(), run in turn, and all of them.
-
-    See `undisturbed` for rounds in which a virtual machine's host took the processors away.
-    """
-    ratios = undisturbed(lambda: one() / other(), rounds)
-    return float(np.median(ratios)), ratios

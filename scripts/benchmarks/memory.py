@@ -1,152 +1,86 @@
-"""Memory of the elastic step against full training's, and of a process over 100 selections.
+"""The memory of a step: of selections against full training's, and predicted against measured.
 
-    python scripts/benchmarks/memory.py --images path/to/images --weights path/to/mobilenet_v2.h5
+    python scripts/benchmarks/memory.py --images path/to/images --weights path/to/mobilenet_v2.h5 --rho 0.4
+    python scripts/benchmarks/memory.py --limited --shares 0.75 0.5 0.25 random
 
-Each row is measured in a new process: peak resident memory of ten training steps above that of the process
-with model and optimizer built. Then one process makes 100 selections (importance, selection, compilation,
-three steps each): resident memory after the last is to be within 2 % of that after the tenth. "allocated" is
-what malloc has handed out and not got back, with the pools of TensorFlow's allocators and without Python's;
-null where glibc is older than 2.33.
+Each row is measured in a new process: the peak of resident memory of a few steps above that of the process
+with model and optimizer, and the prediction of a profile from another process. --limited: freed memory goes
+back to the system, as with `et-train --memory`; without it the prediction does not hold. Shares are of the
+way from the cheapest step to the full one; `random` is three tensors in ten.
 """
 
-import ctypes
-import itertools
-import json
-import subprocess
-import sys
-from pathlib import Path
-from typing import Optional
+import math
+from typing import Any, Dict
 
 import numpy as np
-import psutil
 
 import bench
 from elastictrainer import select
-from elastictrainer.runs import environment
-from elastictrainer.runs.files import write_json
+from elastictrainer.runs import resident
+
+_STEPS = 10
+_MODELS = ("mobilenetv2", "resnet50", "vgg16", "vit", "zoo:joining", "zoo:gated")
 
 
-def peak(options, name: str, rho: float) -> dict:
-    """Bytes of this process before any step, and at the peak of the steps at `rho` (1: full)."""
-    made = bench.prepare(name, options, warm=0)
-    mask = made.profile.connected
-    if rho < 1:
-        # Which tensors are selected matters less than how deep they are: random importances will do.
-        importance = np.random.default_rng(0).lognormal(0, 2, len(made.profile))
-        mask = select(made.profile, importance, rho).mask
-    before = psutil.Process().memory_info().rss
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
-    batches = made.minibatches()
-    for _ in range(10):
-        float(made.steps.get(mask)(*next(batches)))
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return {
-        "rho": rho,
-        "before": before,
-        "peak": 1024 * int(status["VmHWM"].split()[0]),
-        "tensors": int(mask.sum()),
-    }
+def chosen(profile: Any, which: str) -> np.ndarray:
+    """(N,) bool: a selection of random importances: how deep it is matters more than which tensors it has."""
+    random, memory = np.random.default_rng(0), profile.memory
+    if which == "full":
+        return profile.connected
+    if which == "random":
+        return profile.connected & (random.random(len(profile)) < 0.3)
+    kind, _, number = which.partition(" ")
+    importance = random.lognormal(0, 2, len(profile))
+    if kind == "rho":
+        return select(profile, importance, float(number)).mask
+    least, most = memory.alone[profile.connected].min(), memory.step_bytes(profile.connected)
+    limit = memory.loaded + least + float(number) * (most - least)
+    return select(profile, importance, 1.0, memory=limit).mask
 
 
-class Mallinfo(ctypes.Structure):
-    """glibc's struct mallinfo2, in bytes (see man 3 mallinfo)."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
-    ]
+def profiled(name: str, options: Any) -> None:
+    """Make the profile, if there is none."""
+    bench.prepare(name, options, warm=0, roughly=options.limited)
 
 
-def allocated() -> Optional[int]:
-    """Bytes that malloc has handed out, from its heaps and by mmap; None where it does not tell."""
-    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if mallinfo2 is None:
-        return None
-    mallinfo2.restype = Mallinfo
-    state = mallinfo2()
-    return state.uordblks + state.hblkhd
+def measured(name: str, which: str, options: Any) -> Dict[str, Any]:
+    """Megabytes that a few steps of a selection take in this process, and the prediction."""
+    if options.limited:
+        resident.give_back_freed_memory()
+    made = bench.prepare(name, options, warm=0, roughly=options.limited)
+    mask, batches = chosen(made.profile, which), made.minibatches()
+    before = resident.settled_bytes()
 
+    def steps() -> None:
+        for _ in range(_STEPS):
+            float(made.steps.get(mask)(*next(batches)))
 
-def hundred(options, name: str, count: int) -> list:
-    """(resident, allocated) bytes after each of `count` selections in this process."""
-    made = bench.prepare(name, options, warm=2)
-    evaluator = made.evaluator()
-    batches = made.minibatches()
-    sizes = []
-    for k in range(count):
-        importance = evaluator(itertools.islice(made.data.probe(k), 1))
-        importance = np.abs(importance) * np.random.default_rng(k).lognormal(0, 1, len(importance))
-        mask = select(made.profile, importance, 0.5).mask
-        for step in (made.profile.connected, mask, mask, mask):
-            float(made.steps.get(step)(*next(batches)))
-        sizes.append((psutil.Process().memory_info().rss, allocated()))
-    return sizes
+    above, predicted = bench.peak_above(before, steps), made.profile.memory.step_bytes(mask)
+    sizes = {"before": before / 1e6, "above": above / 1e6, "predicted": predicted / 1e6}
+    return {"model": name, "selection": which, "tensors": int(mask.sum()), **sizes}
 
 
 def main() -> None:
-    parser = bench.parser(__doc__, "memory.json", ["mobilenetv2", "resnet50"])
-    parser.add_argument("--rho", type=float, nargs="+", default=[0.4, 0.5, 0.6, 0.7, 0.8])
-    parser.add_argument("--selections", type=int, default=100)
-    parser.add_argument("--long", default="mobilenetv2", help="model of the 100 selections; empty: none")
-    parser.add_argument("--here", choices=("peak", "hundred"), help="measure in this process")
+    parser = bench.parser(__doc__, "memory.json", _MODELS)
+    parser.add_argument("--rho", nargs="*", default=[], help="of selections by time")
+    parser.add_argument(
+        "--shares", nargs="*", default=[], help="of the memory of steps; `random`: any tensors"
+    )
+    parser.add_argument("--limited", action="store_true", help="as under --memory, and a quick profile")
     options = parser.parse_args()
-    if options.here:
-        result = (
-            peak(options, options.models[0], options.rho[0])
-            if options.here == "peak"
-            else hundred(options, options.models[0], options.selections)
-        )
-        write_json(options.output, {"result": result})
-        return
-
-    def elsewhere(name: str, *extra: str):
-        file = Path(options.output).with_suffix(".part")
-        shared = [
-            "--images",
-            options.images,
-            "--weights",
-            options.weights,
-            "--profiles",
-            options.profiles,
-            "--output",
-            str(file),
-        ]
-        subprocess.run([sys.executable, __file__, name, *shared, *extra], check=True)
-        result = json.loads(file.read_text())["result"]
-        file.unlink()
-        return result
-
-    rows = []
-    print(f"{'model':<13}{'rho':>6}{'tensors':>9}{'before MB':>11}{'peak MB':>9}{'of full steps above':>21}")
+    columns = {"model": "<14", "selection": "<13", "tensors": ">8", "before": ">8.0f", "above": ">8.0f"}
+    results = bench.Results(options, {**columns, "of full": ">9.3f", "predicted": ">11.0f", "error": ">8.1%"})
+    asked = ["full", *(f"rho {rho}" for rho in options.rho)]
+    asked += [share if share == "random" else f"share {share}" for share in options.shares]
     for name in options.models:
-        bench.prepare(name, options, warm=0)  # the profile, if there is none
-        full_above = None  # bytes of the full step, the first row
-        for rho in (1.0, *options.rho):
-            row = {"model": name, **elsewhere(name, "--here", "peak", "--rho", str(rho))}
-            above = row["peak"] - row["before"]
-            full_above = full_above or above
-            rows.append({**row, "above": above, "of_full": above / full_above})
-            print(
-                f"{name:<13}{rho:>6g}{row['tensors']:>9}{row['before'] / 1e6:>11.0f}"
-                f"{row['peak'] / 1e6:>9.0f}{above / full_above:>21.3f}",
-                flush=True,
-            )
-    result = {"rows": rows, "options": vars(options), **environment.describe()}
-    if options.long:
-        resident, taken = zip(
-            *elsewhere(options.long, "--here", "hundred", "--selections", str(options.selections))
-        )
-        result["resident"], result["allocated"] = resident, taken
-        result["growth"] = resident[-1] / resident[9] - 1
-        malloc = (
-            "" if taken[-1] is None else f"; allocated {taken[9] / 1e6:.1f} MB and {taken[-1] / 1e6:.1f} MB"
-        )
-        print(
-            f"{options.long}: {resident[9] / 1e6:.0f} MB after 10 selections, "
-            f"{resident[-1] / 1e6:.0f} MB after {len(resident)}: {result['growth']:+.1%}, "
-            f"at most {max(resident[9:]) / resident[9] - 1:+.1%} on the way{malloc}"
-        )
-    write_json(options.output, result)
+        bench.elsewhere(profiled, name, options)
+        full = math.nan
+        for which in asked:
+            row = bench.elsewhere(measured, name, which, options)
+            if which == "full":
+                full = row["above"]
+            error = row["predicted"] / row["above"] - 1
+            results.add({**row, "of full": row["above"] / full, "error": error})
 
 
 if __name__ == "__main__":

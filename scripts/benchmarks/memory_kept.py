@@ -13,8 +13,6 @@ ask for, that size is tried, too. Rows are added to the JSON file; a row of the 
 
 import argparse
 import contextlib
-import csv
-import json
 import os
 import re
 import subprocess
@@ -25,15 +23,12 @@ from typing import Any, Dict, Iterator, List, Optional
 
 import bench
 from elastictrainer.experiment.settings import parse_bytes
-from elastictrainer.runs import environment
-from elastictrainer.runs.files import write_csv, write_json
+from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
 _COLUMNS = ("model", "run", "memory", "peak", "in_group", "status", "accuracy", "trained", "said")
 _TRAINED = {"the head alone is solved": "head", "the last layers train": "last layers"}
-_MARKERS = {"selected tensors": "o", "last layers": "D", "head": "^"}
 _LEAST = re.compile(r"The least, .*, is ([\d.]+GB)")
-_KILLED = -9
 
 
 def few(images: Path, folder: Path, classes: Optional[int], each: Optional[int]) -> Path:
@@ -140,51 +135,6 @@ def runs(model: str, images: Path, options: Any, folder: Path) -> Iterator[Dict[
             yield {"model": model, "run": f"the least of {name}", "memory": memory, **row}
 
 
-def show(row: Dict[str, Any]) -> None:
-    """Print a row of the table."""
-    memory = f"{row['memory'] / 1e9:.2f}" if row["memory"] else ""
-    ended = "killed" if row["status"] == _KILLED else f"{row.get('accuracy', 0):.1%}"
-    print(
-        f"{row['model']:<13}{row['run']:<22}{memory:>8}{row['peak'] / 1e9:>8.2f}  {row['trained']:<18}"
-        + (row["said"] if row["status"] not in (0, _KILLED) else ended),
-        flush=True,
-    )
-
-
-def draw(rows: List[Dict[str, Any]], path: str) -> None:
-    """Draw the peaks of finished runs over their limits, with a colour for each model."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 4.5), layout="constrained")
-    most = 1.1 * max(row["peak"] for row in rows) / 1e9
-    axes.plot([0, most], [0, most], color="0.6", linewidth=1, label="the limit")
-    for number, model in enumerate(dict.fromkeys(row["model"] for row in rows)):
-        own, colour = [row for row in rows if row["model"] == model], f"C{number}"
-        for row in own:
-            if not row["memory"]:
-                axes.axhline(row["peak"] / 1e9, color=colour, linestyle=":", linewidth=1)
-                axes.annotate(f"full training, {model}", (0.02 * most, row["peak"] / 1e9), va="bottom")
-        for trained, marker in _MARKERS.items():
-            points = [row for row in own if row["memory"] and row["trained"] == trained]
-            sizes, peaks = ([row[key] / 1e9 for row in points] for key in ("memory", "peak"))
-            axes.plot(sizes, peaks, marker, color=colour, label=f"{model}: {trained}" if points else None)
-    axes.set(xlim=(0, most), ylim=(0, most), xlabel="--memory (GB)", ylabel="peak resident memory (GB)")
-    axes.legend(loc="lower right")
-    figure.savefig(path, dpi=150)
-
-
-def read_rows(path: Path) -> List[Dict[str, Any]]:
-    """Read the rows that this script wrote into a CSV file."""
-    with open(path, newline="") as stream:
-        rows: List[Dict[str, Any]] = list(csv.DictReader(stream))
-    for row in rows:
-        row.update(peak=int(row["peak"]), memory=int(row["memory"]) if row["memory"] else None)
-    return rows
-
-
 def main() -> None:
     parser = bench.parser(__doc__, "benchmark-output/memory_kept.json", ("mobilenetv2", "vit"))
     parser.add_argument("--shares", type=float, nargs="*", default=[0.7, 0.5, 0.35], help="of full training")
@@ -194,30 +144,22 @@ def main() -> None:
     parser.add_argument("--calibration-seconds", type=float, default=5.0)
     parser.add_argument("--classes", type=int, help="train on the first classes only")
     parser.add_argument("--each", type=int, help="train on so many images of each class only")
-    parser.add_argument("--picture", help="file to draw the table into")
     parser.add_argument(
         "--more", nargs=argparse.REMAINDER, default=[], help="options of et-train, the last ones"
     )
-    parser.add_argument("--rows", help="draw the rows of this CSV file, and run nothing")
     options = parser.parse_args()
-    if options.rows:
-        draw(read_rows(Path(options.rows)), options.picture)
-        return
-    output, rows = Path(options.output), []
-    if output.exists():
-        rows = [row for row in json.loads(output.read_text())["rows"] if row["model"] not in options.models]
+    columns = {"model": "<13", "run": "<22", **dict.fromkeys(("limit GB", "peak GB"), ">9.3")}
+    results = bench.Results(options, {**columns, "trained": ">18", "ended": ">8"})
     with tempfile.TemporaryDirectory(prefix="memory-kept-") as scratch:
         images = few(Path(options.images).resolve(), Path(scratch, "images"), options.classes, options.each)
         folder = Path(scratch, "run")
-        print(f"{'model':<13}{'run':<22}{'--memory':>8}{'peak GB':>8}  {'trained':<18}accuracy")
         for model in options.models:
             for row in runs(model, images, options, folder):
-                show(row)
-                rows.append(row)
-                write_json(output, {"rows": rows, "options": vars(options), **environment.describe()})
-                write_csv(output.with_suffix(".csv"), _COLUMNS, [[r.get(c) for c in _COLUMNS] for r in rows])
-    if options.picture:
-        draw(rows, options.picture)
+                limit = row["memory"] / 1e9 if row["memory"] else None
+                ended = row["said"] or f"{row.get('accuracy', 0):.1%}"
+                results.add({**row, "limit GB": limit, "peak GB": row["peak"] / 1e9, "ended": ended})
+                table = [[r.get(column) for column in _COLUMNS] for r in results.rows]
+                write_csv(Path(options.output).with_suffix(".csv"), _COLUMNS, table)
 
 
 if __name__ == "__main__":

@@ -6,24 +6,17 @@
 Each call trains one epoch of a few new minibatches. "overhead" is the call's time without that of its steps.
 """
 
-import argparse
-import json
 import statistics
 import time
 
 import numpy as np
+import psutil
 
-
-def resident_mb():
-    """Return the resident memory of this process."""
-    with open("/proc/self/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) / 1024
+import bench
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bench.bare_parser(__doc__)
     parser.add_argument("--model", default="mobilenetv2")
     parser.add_argument("--weights", default="none")
     parser.add_argument("--scheme", default="elastic")
@@ -58,9 +51,8 @@ def main():
                 "call": number + 1,
                 "seconds": seconds,
                 "overhead_s": seconds - steps_s,
-                "traced_s": figures["trace_seconds"],
                 "scored_s": figures["importance_seconds"],
-                "resident_mb": resident_mb(),
+                "resident_mb": psutil.Process().memory_info().rss / 2**20,
             }
         )
     later = [row for row in rows[1:] if not row["scored_s"]]
@@ -71,11 +63,9 @@ def main():
     print(f"later calls          {statistics.median(row['overhead_s'] for row in later):8.2f} s (median)")
     if scoring:
         print(f"those that score     {statistics.median(scoring):8.2f} s (median of {len(scoring)})")
-    print(f"later calls trace    {max(row['traced_s'] for row in later):8.2f} s at most")
     last = rows[-1]["resident_mb"]
     print(f"resident memory      {early:8.0f} MB after a fifth of the calls, {last:.0f} MB at the end")
-    with open(options.output, "w", encoding="utf-8") as file:
-        json.dump({"options": vars(options), "rows": rows}, file, indent=1)
+    bench.write_json(options.output, {"options": vars(options), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -95,19 +95,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="of each comparison")
     parser.add_argument("--plot", help="picture to draw (.png, .pdf, .svg)")
     options = parser.parse_args()
-    results = bench.Results(options)
-    print(
-        f"{'model':<14}{'scheme':<20}{'tensors':>8}{'step ms':>9}{'ratio':>8}{'predicted':>11}{'GFLOPs':>9}"
-    )
+    columns = {"model": "<14", "scheme": "<20", "tensors": ">8", "ms": ">9.1f", "ratio": ">8.3f"}
+    results = bench.Results(options, {**columns, "predicted": ">11.3f", "gflops": ">9.1f"})
     for name in options.models:
-        for row in measure(
-            bench.prepare(name, options), options.rho, options.importance_batches, options.seconds
-        ):
+        made = bench.prepare(name, options)
+        for row in measure(made, options.rho, options.importance_batches, options.seconds):
             results.add(row)
-            print(
-                f"{name:<14}{row['scheme']:<20}{row['tensors']:>8}{row['ms']:>9.1f}{row['ratio']:>8.3f}{row['predicted']:>11.3f}{row['gflops']:>9.1f}",
-                flush=True,
-            )
     if options.plot:
         draw(results.rows, options.plot)
 

@@ -15,7 +15,6 @@ share is that of their epochs, of the others what they achieved. A star is the s
 as `elastic-0.5-without` is drawn hollow.
 """
 
-import argparse
 import csv
 import re
 from collections import defaultdict
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+import bench
 from elastictrainer.plotting.drawing import Drawing, of_scheme, pyplot, save
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
@@ -135,9 +135,7 @@ def draw(runs, path, title):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bench.bare_parser(__doc__)
     parser.add_argument("runs", nargs="*", metavar="RUN")
     parser.add_argument("--csv", required=True, metavar="FILE")
     parser.add_argument("--plot", metavar="FILE", help="of a picture")

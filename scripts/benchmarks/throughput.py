@@ -56,12 +56,13 @@ def measure(made: bench.Bench, steps: int, rounds: int) -> dict:
         return done[1] - begun[1]
 
     ours(), keras()
-    ratio, ratios = bench.median_ratio(keras, ours, rounds)
+    ratios = bench.undisturbed(lambda: keras() / ours(), rounds)
     return {
         "model": made.name,
         "steps": steps,
-        "throughput_ratio": ratio,
-        "ratios": ratios,
+        "throughput_ratio": float(np.median(ratios)),
+        "least": min(ratios),
+        "most": max(ratios),
         "step_ms": 1e3 * ours() / steps,
     }
 
@@ -71,18 +72,17 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    results = bench.Results(options)
-    print(f"{'model':<13}{'step ms':>9}{'throughput over Keras fit':>27}   rounds")
+    columns = {
+        "model": "<13",
+        "step_ms": ">9.1f",
+        "least": ">8.3f",
+        "throughput_ratio": ">18.3f",
+        "most": ">8.3f",
+    }
+    results = bench.Results(options, columns)
     for name in options.models:
-        row = measure(bench.prepare(name, options), options.steps, options.rounds)
-        results.add(row)
-        print(
-            f"{name:<13}{row['step_ms']:>9.1f}{row['throughput_ratio']:>27.3f}   "
-            + " ".join(f"{r:.3f}" for r in row["ratios"]),
-            flush=True,
-        )
+        results.add(measure(bench.prepare(name, options), options.steps, options.rounds))
 
 
 if __name__ == "__main__":
-    np.set_printoptions(precision=3)
     main()

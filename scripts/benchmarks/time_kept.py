@@ -9,7 +9,6 @@ and begin in a folder without profiles. "head" and "accuracy" are those on the t
 Rows are added to --csv; a row of the same name is replaced.
 """
 
-import argparse
 import csv
 import os
 import subprocess
@@ -17,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+import bench
 from elastictrainer.experiment.settings import parse_seconds
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
@@ -65,9 +65,7 @@ def add(row, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = bench.bare_parser(__doc__)
     parser.add_argument("--times", nargs="+", default=["1m", "3m", "10m"])
     parser.add_argument("--loads", nargs="+", default=["quiet"], choices=["quiet", "slower", "busy"])
     parser.add_argument("--name", default="elastic", help="of these rows")

@@ -1,4 +1,4 @@
-"""Models to test the time model with: the four of the package, and others."""
+"""Models to test the models of time and memory with: the four of the package, and others."""
 
 from typing import Any, Callable, Dict, Tuple
 
@@ -9,12 +9,13 @@ Made = Tuple[Any, Callable, Tuple[Any, Any]]  # model, loss, minibatch
 CLASSES = 200
 
 
-def registered(name: str, size: int = 224) -> Callable[[int], Made]:
+def registered(name: str) -> Callable[[int], Made]:
     """One of the models of the package, with random weights, and augmentation as in the paper."""
 
     def make(batch: int) -> Made:
         from elastictrainer.models import zoo
 
+        size = zoo.default_image_size(name)
         return with_images(zoo.create(name, CLASSES, weights="none", augment="paper"), batch, size)
 
     return make
@@ -135,6 +136,34 @@ def plain_module(batch: int) -> Made:
     return Perceptron(), loss(), (tf.random.normal((batch * 16, 1024)), labels(batch * 16, 10))
 
 
+def joining(num_classes):
+    """A network of 20 convolutions, each of which reads the outputs of several before it."""
+    inputs = tf.keras.Input((128, 128, 3))
+    x = layers.Conv2D(24, 3, strides=2, padding="same", activation="relu")(layers.Rescaling(1 / 255)(inputs))
+    for _ in range(4):
+        for _ in range(5):
+            new = layers.Conv2D(12, 3, padding="same", activation="relu")(layers.BatchNormalization()(x))
+            x = layers.Concatenate()([x, new])
+        x = layers.AveragePooling2D()(layers.Conv2D(32, 1, activation="relu")(x))
+    return tf.keras.Model(inputs, layers.Dense(num_classes)(layers.GlobalAveragePooling2D()(x)))
+
+
+def gated(num_classes):
+    """A network with swish, depthwise convolutions and gates over channels."""
+    inputs = tf.keras.Input((128, 128, 3))
+    x = layers.Conv2D(32, 3, strides=2, padding="same")(layers.Rescaling(1 / 255)(inputs))
+    for width in (32, 32, 64, 64, 128, 128):
+        y = layers.DepthwiseConv2D(3, padding="same")(
+            layers.Activation("swish")(layers.LayerNormalization()(x))
+        )
+        gate = layers.Dense(y.shape[-1], activation="sigmoid")(layers.GlobalAveragePooling2D()(y))
+        y = layers.Multiply()([y, layers.Reshape((1, 1, -1))(gate)])
+        if width != x.shape[-1]:
+            x, y = layers.MaxPooling2D()(layers.Conv2D(width, 1)(x)), layers.MaxPooling2D()(y)
+        x = layers.Add()([x, layers.Conv2D(width, 1)(y)])
+    return tf.keras.Model(inputs, layers.Dense(num_classes)(layers.GlobalAveragePooling2D()(x)))
+
+
 ZOO: Dict[str, Callable[[int], Made]] = {
     "resnet50": registered("resnet50"),
     "vgg16": registered("vgg16"),
@@ -150,3 +179,8 @@ ZOO: Dict[str, Callable[[int], Made]] = {
     "shared-weights": shared_weights,
     "plain-module": plain_module,
 }
+
+
+def made(name: str, batch: int) -> Made:
+    """The model of that name, its loss and a minibatch: of the zoo, or of et-train."""
+    return ZOO.get(name, registered(name))(batch)

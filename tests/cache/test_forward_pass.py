@@ -18,7 +18,7 @@ from elastictrainer.cache.forward_pass import (
 from elastictrainer.cache.split import TracedStep
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.steps.keras_compat import InferenceMode
-from networks import cut_of, trained_step, updating_statistics
+from networks import trained_step, updating_statistics
 
 BATCH = 4
 
@@ -102,7 +102,7 @@ def test_statistics_that_are_updated_stop_the_prefix(tf, held):
     step, minibatch = trained_step(tf, updating_statistics(tf), ["head"]), minibatch_of(tf)
     traced = TracedStep(step.in_graph(*minibatch), [])
     stop_where_examples_mix(traced, minibatch, {}, held)
-    cut = cut_of(traced, BATCH)
+    cut = traced.cut(BATCH)
     once = {traced.ops.operations[k].name for k in cut.done_once}
     assert any("c1" in name for name in once)
     assert not any("c2" in name or "norm" in name for name in once)

@@ -5,11 +5,11 @@ from networks import (
     assign,
     attention,
     augmented,
-    cut_by_size,
     everything,
     nested_and_subclassed,
     recurrent,
     residual,
+    traced_and_cut,
     trained_step,
     two_inputs_and_outputs,
     updating_statistics,
@@ -35,7 +35,7 @@ def inputs_of(tf, model, seed=0):
 
 def assert_the_same_training(tf, step, x, y, spec, alike=0.0, steps=3):
     """Steps in two parts give what whole steps give: bit for bit, or up to `alike`; returns the split."""
-    traced, cut = cut_by_size(step, spec)
+    traced, cut = traced_and_cut(step, spec)
     split = traced.split(cut)
     variables = everything(step)
     before = values(variables)
@@ -115,7 +115,7 @@ def test_augmentation_and_an_inner_dropout_are_done_once_and_the_outer_one_is_no
     model = augmented(tf)
     x = inputs_of(tf, model)
     step = trained_step(tf, model, ["head"])
-    traced, cut = cut_by_size(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
+    traced, cut = traced_and_cut(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
     split = traced.split(cut)
     states = {v.ref() for v in split.random_states}
     assert len(states) >= 2
@@ -130,7 +130,7 @@ def test_split_names_the_variables_that_the_prefix_reads(tf):
     model = residual(tf)
     x = inputs_of(tf, model)
     step = trained_step(tf, model, ["c4"])
-    traced, cut = cut_by_size(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
+    traced, cut = traced_and_cut(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
     fixed = {id(v) for v in traced.split(cut).fixed}
     from elastictrainer.steps.keras_compat.variables import tf_variable
 

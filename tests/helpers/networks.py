@@ -1,7 +1,5 @@
 """Networks whose steps are hard to cut, and steps of them."""
 
-import numpy as np
-
 
 def trained_step(tf, model, layers, loss=None, learning_rate=0.1):
     """A step of `model` that trains the tensors of `layers`, its optimizer and its metrics' variables."""
@@ -41,25 +39,15 @@ def assign(variables, before):
         variable.assign(value)
 
 
-def cut_by_size(step, spec):
-    """The traced step, and its cut where a byte costs as much as a hundred ops."""
+def traced_and_cut(step, spec):
+    """The traced step, and its cut for minibatches of `spec`."""
     import tensorflow as tf
 
     from elastictrainer.cache.split import TracedStep
     from elastictrainer.steps.keras_compat.variables import random_states
 
     traced = TracedStep(step.in_graph(*spec), random_states(step.objective.model))
-    return traced, cut_of(traced, tf.nest.flatten(spec[0])[0].shape[0])
-
-
-def cut_of(traced, batch):
-    """The cut of a traced step for minibatches of `batch` examples."""
-    from elastictrainer.cache.cut import is_storable, row_bytes
-
-    def size(tensor):
-        return 1e-3 * row_bytes(tensor, "float32") if is_storable(tensor, batch) else np.inf
-
-    return traced.cut(lambda op: 0.1, size)
+    return traced, traced.cut(tf.nest.flatten(spec[0])[0].shape[0])
 
 
 def residual(tf):

@@ -245,10 +245,10 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
         "EPOCHS": "1",
         "SHORT": "",
         "RHOS": "0.9",
-        "SCHEMES": "elastic study_schemes:Size",
-        "ONLY": "seed?/[efS]*[19]",  # full-1, elastic-0.9, Size-0.9
+        "SCHEMES": "elastic userschemes:ByLargestGradient",
+        "ONLY": "seed?/[efB]*[19]",  # full-1, elastic-0.9, ByLargestGradient-0.9
         "OUTPUT": "out",
-        "PYTHONPATH": f"{Path(__file__).parents[1] / 'helpers'}:{SCRIPTS.parent / 'studies'}",
+        "PYTHONPATH": str(Path(__file__).parents[1] / "helpers"),
     }
     options = ("--image-size", "16", "--learning-rate", "0.003", "--calibration-seconds", "2")
     said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", arguments=options, **settings)
@@ -262,9 +262,9 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
     }
     rows = (tmp_path / "out" / "runs.csv").read_text().splitlines()
     assert [row.rsplit(",", 10)[0] for row in rows[1:]] == [
-        f"{name},{seed}" for name in ("Size-0.9", "elastic-0.9", "full-1") for seed in (0, 1)
+        f"{name},{seed}" for name in ("ByLargestGradient-0.9", "elastic-0.9", "full-1") for seed in (0, 1)
     ]
-    assert re.search(r"^Size-0.9 +2 +\S+ ± ", said, re.M)
+    assert re.search(r"^ByLargestGradient-0.9 +2 +\S+ ± ", said, re.M)
     again = run("benchmarks/real_images", tmp_path, SEEDS="0 1", arguments=options, **settings)
     assert again.count("kept: out/seed") == 6 and "epoch 1/1" not in again
 
