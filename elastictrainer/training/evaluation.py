@@ -90,11 +90,10 @@ class Evaluator:
         self._clock = clock
         self._objective = Objective(model, _cross_entropy)
         self.image_s = 0.0
-        self._function = tf.function(self._minibatch, reduce_retracing=True)
+        self._function: Any = None
 
     def _minibatch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
         """Return the mean loss, and how many images are right."""
-        y = tf.reshape(tf.cast(y, tf.int64), (-1,))  # some data sets have labels (n, 1)
         outputs, loss = self._objective(x, y, training=False)
         correct = tf.equal(tf.argmax(outputs, axis=-1), y)
         return loss, tf.reduce_sum(tf.cast(correct, tf.int32))
@@ -106,6 +105,10 @@ class Evaluator:
         began = self._clock()
         for x, y, *is_old in minibatches:
             before_each()
+            x, y = tf.convert_to_tensor(x), tf.reshape(tf.cast(y, tf.int64), (-1,))  # some labels are (n, 1)
+            if self._function is None:  # of any number of images: it is compiled once
+                spec = tf.TensorSpec((None, *x.shape[1:]), x.dtype), tf.TensorSpec((None,), tf.int64)
+                self._function = tf.function(self._minibatch, input_signature=spec)
             loss, correct = self._function(x, y)
             count = int(y.shape[0])
             sums[int(any(is_old))] += float(loss) * count, int(correct), count
@@ -124,10 +127,7 @@ class Evaluator:
 
     def _usual_s(self, took: List[Tuple[int, float]]) -> float:
         """Return the seconds of an image in minibatches that did not compile, as far as there are some."""
-        if not self.image_s:
-            # The first minibatch compiles, and so does a smaller last one.
-            took = [(count, seconds) for count, seconds in took[1:] if count == took[0][0]] or took
-        images, seconds = np.sum(took, axis=0) if took else (0, 0.0)
+        images, seconds = np.sum((took if self.image_s else took[1:]) or took or [(0, 0.0)], axis=0)
         return float(seconds) / max(1, int(images))
 
 

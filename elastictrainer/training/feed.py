@@ -83,8 +83,7 @@ class Feed:
             yield minibatch
             if head is not None:
                 ends_s = self._clock.pass_ends_s(head.solving_s * number / count)
-            enough = head is None or number >= head.least
-            if enough and number < count and self._clock.spent_s() > ends_s:
+            if number < count and (head is None or number >= head.least) and self._clock.spent_s() > ends_s:
                 LOG.info(f"the time allows {number} of {count} minibatches in this pass")
                 return
 
