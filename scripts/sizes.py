@@ -24,7 +24,7 @@ LIMITS = {
     "selection": 575,
     "profiler": 1225,
     "models": 800,
-    "steps": 1290,
+    "steps": 1300,
     "data": 925,
     "runs": 550,
     "(top)": 150,

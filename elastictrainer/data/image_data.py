@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.data.splits import ArraySplit, Split, decode_all, read_error
+from elastictrainer.data.splits import ArraySplit, Split, decode_all, read_error, stratified_places
 from elastictrainer.data.user_images import FileSplit
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.environment import memory_bytes, processors
@@ -133,35 +133,37 @@ class ImageData:
 
         yield from self._read(self._shuffled(seed, number).take(self.steps_per_epoch), self.train_split)
 
-    def test(self, every: int = 1) -> Iterator[Tuple[Any, ...]]:
+    def test(self, first: int = 0, end: Optional[int] = None) -> Iterator[Tuple[Any, ...]]:
         """Read all test images as stored; the last minibatch may be smaller.
 
-        `every`: read one of so many; what is stored by class then still has all classes. Where
-        there are `old_splits`, each minibatch says as its third item whether it is of these.
+        With `end`: those from number `first` to before `end` of an order by `seed` that mixes the classes:
+        what comes first is a sample with the same share of every class. Where there are `old_splits`, each
+        minibatch says as its third item whether it is of these.
         """
-        yield from self._in_part("test", every)
+        yield from self._in_part("test", first, end)
 
-    def validation(self) -> Iterator[Tuple[Any, ...]]:
-        """Return all images of the validation part, which must exist, as `test` does."""
-        yield from self._in_part("val")
+    def validation(self, first: int = 0, end: Optional[int] = None) -> Iterator[Tuple[Any, ...]]:
+        """Return the images of the validation part, which must exist, as `test` does."""
+        yield from self._in_part("val", first, end)
 
     def evaluated_count(self, part: str) -> int:
         """Return how many images of a part are evaluated, those of earlier runs' data included."""
         return self.splits[part].count + (self.old_splits[part].count if part in self.old_splits else 0)
 
-    def _in_part(self, part: str, every: int = 1) -> Iterator[Tuple[Any, ...]]:
-        new, old = self.splits[part], self.old_splits.get(part)
-        if old is None:
-            yield from self.batches_of(new, every)
-            return
-        for is_old, split in ((False, new), (True, old)):
-            for images, labels in self.batches_of(split, every):
-                yield images, labels, is_old
+    def _in_part(self, part: str, first: int, end: Optional[int]) -> Iterator[Tuple[Any, ...]]:
+        splits = [splits[part] for splits in (self.splits, self.old_splits) if part in splits]
+        if end is not None:
+            places = stratified_places(np.concatenate([split.labels for split in splits]), self.seed)
+            counts = np.cumsum([split.count for split in splits[:-1]])
+            chosen = np.split((first <= places) & (places < end), counts)
+            splits = [split.subset(mask) for split, mask in zip(splits, chosen)]
+        for is_old, split in enumerate(splits):
+            for minibatch in self.batches_of(split):
+                yield minibatch if part not in self.old_splits else (*minibatch, bool(is_old))
 
-    def batches_of(self, split: Split, every: int = 1) -> Iterator[Minibatch]:
-        """Return the images of `split`, as `test` does."""
-        examples = split.ordered()(None).shard(every, 0)
-        yield from self._read(self._decoded(examples, split, self.evaluation_batch_size), split)
+    def batches_of(self, split: Split) -> Iterator[Minibatch]:
+        """Return the images of `split` as stored; the last minibatch may be smaller."""
+        yield from self._read(self._decoded(split.ordered()(None), split, self.evaluation_batch_size), split)
 
     def _shuffled(
         self, seed_of: Callable[[tf.Tensor], tf.Tensor], epoch: int, first: int = 0

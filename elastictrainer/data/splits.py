@@ -301,3 +301,19 @@ def stratified_mask(
         wanted = min(max(1, round(fraction * len(members))), len(members) - 1)
         apart[random.choice(members, wanted, replace=False)] = True
     return apart
+
+
+def stratified_places(labels: np.ndarray, seed: int) -> np.ndarray:
+    """Return (n,) int: the place of each example in an order that mixes the classes evenly.
+
+    The first of them, however many, are a random sample with the same share of every class, as near as whole
+    numbers come. The same seed and labels, (n,) int, give the same order.
+    """
+    mixed = np.random.default_rng([seed, len(labels)]).permutation(len(labels))
+    by_class = mixed[np.argsort(labels[mixed], kind="stable")]  # class after class, each in a random order
+    _, begins, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
+    within = (np.arange(len(labels)) - np.repeat(begins, counts) + 0.5) / np.repeat(counts, counts)
+    key, places = np.empty(len(labels)), np.empty(len(labels), int)
+    key[by_class] = within
+    places[mixed[np.argsort(key[mixed], kind="stable")]] = np.arange(len(labels))  # a tie: at random
+    return places

@@ -15,7 +15,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import require_writable
 from elastictrainer.experiment.settings import parse_bytes
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.profiler.profile_model import profile_model, traced_memory
+from elastictrainer.profiler.profile_model import TooSlow, profile_model, traced_memory
 from elastictrainer.runs import environment, resident
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import Record
@@ -29,6 +29,7 @@ from elastictrainer.training.memory import MemoryLimit, weight_bytes
 PROFILES = Path("profiles")
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
+_NO_TIME = "no profile: it would take more than a tenth of the time. The last layers train, if there is time"
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 
 
@@ -81,7 +82,7 @@ def obtain_profile(
 ) -> Optional[Profile]:
     """Load the profile to train with, or make and write it.
 
-    None: the `scheme` does not select, or there is no room to make it, and the head trains alone.
+    None: the `scheme` does not select, or there is no time or no room to make it.
 
     Args:
         model, metadata: it must be a profile of these.
@@ -111,6 +112,9 @@ def obtain_profile(
         LOG.info(f"profile: {path}")
     elif scheme.selects:
         short, options = _effort(calibration_s, time_s)
+        if options["allowed_s"] < _SHORT_S:
+            LOG.info(_NO_TIME)
+            return None
         if not short:
             require_writable_profile(path)
         minibatch = batch()
@@ -119,7 +123,11 @@ def obtain_profile(
             limited.scheme(scheme, solves, profiled=False)
             return None
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
-        profile = make_profile(model, minibatch, optimizer, metadata, limited, **options)
+        try:
+            profile = make_profile(model, minibatch, optimizer, metadata, limited, **options)
+        except TooSlow:
+            LOG.info(_NO_TIME)
+            return None
         # A device may be too slow to calibrate in the time that there is.
         short |= bool(calibration_s and not profile.metadata["calibration_seconds"])
         if not short:
@@ -136,7 +144,8 @@ def _effort(calibration_s: float, time_s: Optional[float]) -> Tuple[bool, Record
         return False, {"calibrate_s": calibration_s, "allowed_s": allowed_s}
     calibrate_s = max(0.0, (allowed_s - _SHORT_S) / 1.5)  # the cache's costs take half as long again
     calibrate_s = min(calibrate_s, calibration_s)
-    return True, {"calibrate_s": calibrate_s, "allowed_s": allowed_s, "warmup_steps": 10, "steps": 4}
+    options = {"calibrate_s": calibrate_s, "allowed_s": allowed_s, "must_fit": True}
+    return True, {**options, "warmup_steps": 10, "steps": 4}
 
 
 def require_writable_profile(path: Path) -> None:

@@ -1,11 +1,11 @@
 """A run of et-train: everything made from its settings, trained, and left in its folder."""
 
 import dataclasses
-import math
+import functools
 import os
 import sys
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Optional, Union
 
 import tensorflow as tf
 
@@ -26,16 +26,16 @@ from elastictrainer.training.checkpoints import Checkpointing
 from elastictrainer.training.clock import Deadline
 from elastictrainer.training.energy import EnergyMetering, find_sensor
 from elastictrainer.training.evaluation import BestWeights, Evaluation
+from elastictrainer.training.planner import EVALUATION
 from elastictrainer.training.record import RunRecord
 from elastictrainer.training.trainer import Trainer
 
 # Measured with MobileNetV2: what holds until the run has measured it, and what it cannot measure.
-_HEAD_SHARE = 0.03  # of the time, for the evaluation of the solved head
-_EVALUATION = 0.75  # of the forward pass of training, at 224x224
 _COMPILING_S = 0.6  # of the evaluation's graph
 _WRITING_S = 0.7  # of the model
 _LEAVING_S = 1.0  # to print the summary and to leave Python: half of it measured, half to be in time
 _EXPORT_S = 15.0  # for each format
+_LATE = 0.02  # of the time: less is not said
 
 
 def train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None) -> Record:
@@ -96,35 +96,27 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         data = dataclasses.replace(
             data, evaluation_batch_size=min(data.evaluation_batch_size, settings.batch_size)
         )
-    image_s = 0.0  # expected, of evaluating an image
-    if profile is not None:
-        image_s = _EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
-    one_of, stop = 1, checkpointing.stop_if_asked
+    stop, every, tested = checkpointing.stop_if_asked, settings.validation_freq, data.evaluated_count("test")
     if data.val_split is None:
-        if time_s is not None:
-            head_s = data.evaluated_count("test") * image_s
-            one_of = max(1, math.ceil(head_s / (_HEAD_SHARE * time_s)))
-        evaluation = Evaluation(data.test, stop, settings.validation_freq, one_of)
+        images, evaluation = tested, Evaluation(data.test, stop, every, tested)
     else:
+        # Weights that a validation part chooses are tested at the end, after the last ones were validated.
+        counts = data.evaluated_count("val"), tested
         early = settings.early_stopping
-        evaluation = BestWeights(data.validation, data.test, run, early, stop, settings.validation_freq)
+        images = sum(counts)
+        evaluation = BestWeights(data.validation, data.test, run, early, stop, every, counts)
     deadline = None
     if time_s is not None:
-        # Weights that a validation part chooses are tested at the end, after the last ones were validated.
-        parts = ["test"] if data.val_split is None else ["val", "test"]
-        deadline = deadline_of(
-            time_s,
-            parse_seconds(extra_time) if extra_time else 0.0,
-            [data.evaluated_count(part) for part in parts],
-            evaluation,
-            record,
-            image_s,
-            one_of,
-            len(settings.export_formats),
-        )
-    trained_by = settings.scheme
-    if limit is not None and profile is None and scheme.selects:
-        trained_by, limit = "head-alone", None
+        image_s = None  # is measured where no profile tells
+        if profile is not None:
+            image_s = EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
+        more_s = parse_seconds(extra_time) if extra_time else 0.0
+        reserve_s = functools.partial(_reserve_s, record, len(settings.export_formats))
+        deadline = Deadline(time_s, reserve_s, more_s, images=images, image_s=image_s)
+    trained_by: Union[str, schemes.Scheme] = settings.scheme
+    if profile is None and scheme.selects:  # there was no room, or no time
+        trained_by, limit = schemes.LastLayers() if limit is None else "head-alone", None
+        rates = rates and rates.for_epochs(0)
     cache_bytes, cache_folder = settings.activation_cache_memory, settings.activation_cache_dir
     cache = CacheSettings(
         settings.activation_cache,
@@ -179,6 +171,9 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         )
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
+    clock = evaluation.run_state.clock
+    if deadline is not None and clock.late_s > _LATE * (deadline.more_s or deadline.seconds):
+        LOG.info(f"late by {clock.late_s:.0f} s: the least that a run does takes longer here")
     if settings.export_formats:
         for path in export_run(run, settings.export_formats, trust=True):  # just written
             LOG.info(f"written: {path}")
@@ -205,31 +200,10 @@ def _head(
     return "solve"
 
 
-def deadline_of(
-    time_s: float,
-    extra_s: float,
-    images: Sequence[int],
-    evaluation: Evaluation,
-    record: RunRecord,
-    image_s: float,
-    one_of: int,
-    exports: int,
-) -> Deadline:
-    """Return the time that this process may take.
+def _reserve_s(record: RunRecord, exports: int) -> float:
+    """Return the seconds of what comes after a run's last step, without evaluation.
 
-    Args:
-        time_s: of a new run; `extra_s`: of one that goes on, beyond the time it had taken.
-        images: numbers of images of the parts that are evaluated at the end, the one of every epoch first.
-        evaluation: tells what an image takes once it has made an evaluation; `image_s`: until then.
-        record: tells what writing the model takes, once it has done so.
-        one_of: the solved head is evaluated on one of so many images.
-        exports: number of formats to export in.
+    `record` tells what writing the model takes, once it has done so; `exports`: the number of formats.
     """
-
-    def reserve_s() -> float:
-        evaluation_s = sum(images) * (evaluation.image_s or image_s)
-        writing_s = 2 * (record.writing_s or _WRITING_S)  # the last checkpoint, and the model
-        return evaluation_s + writing_s + _LEAVING_S + _EXPORT_S * exports
-
-    check_s = images[0] * image_s / one_of + _COMPILING_S + _WRITING_S
-    return Deadline(time_s, reserve_s, extra_s, check_s=check_s)
+    writing_s = 2 * (record.writing_s or _WRITING_S)  # the last checkpoint, and the model
+    return _COMPILING_S + writing_s + _LEAVING_S + _EXPORT_S * exports

@@ -27,8 +27,13 @@ from elastictrainer.steps.timing import SETTLED, step_ms, warm_up
 _MOST_CAPTURES = 4  # other work that slows all of them lasts longer than a profile can wait
 _LEAST_STEPS = 2  # traced where more would take too long, or too much memory
 _SHARE_OF_CAPTURES = 0.2  # of the time that a profile may take, for one capture
+_SHARE_OF_GRAPH = 0.5  # of a short profile's time, for its graph and the first step
 _SHARE_OF_RUN = 0.1  # that timing may take: at rho 0.5 a run saves five times that
 _AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine differ by 3 % at most
+
+
+class TooSlow(RunError):
+    """Raised where a profile would take longer than it may."""
 
 
 def profile_model(
@@ -43,6 +48,7 @@ def profile_model(
     calibrate_s: float = 40.0,
     training_steps: Optional[int] = None,
     allowed_s: float = np.inf,
+    must_fit: bool = False,
     validate: int = 0,
     seed: int = 0,
     undo: bool = False,
@@ -67,6 +73,7 @@ def profile_model(
             that a short run does not wait longer for its profile than it saves.
         allowed_s: about how many seconds all may take: a slow device makes fewer steps, two at least, and no
             calibration where they are used up.
+        must_fit: whether to give up where building the graph shows that it takes longer than that.
         validate: number of random selections to measure against the prediction.
         seed: of the random selections.
         undo: have each step undo its own updates, tensor by tensor, so that weights and slots are never there
@@ -76,6 +83,7 @@ def profile_model(
     Raises:
         UsageError: the model has no trainable tensor, the loss depends on none, or the machine has too
             little memory for a step.
+        TooSlow: with `must_fit`.
     """
     ends = time.perf_counter() + allowed_s
     require_trainable(model)
@@ -91,6 +99,8 @@ def profile_model(
     with preserve_variables([*step.state(), *state]):
         step(*batch).numpy()
         graph_s = time.perf_counter() - began
+    if must_fit and graph_s > _SHARE_OF_GRAPH * allowed_s:
+        raise TooSlow(f"a profile takes more than {allowed_s:.0f} s here")
     if undo:
         steps = min(steps, _LEAST_STEPS)  # the events of a step of ViT take 0.1 GB while they are read
     with preserve_variables([*step.state(), *state]):

@@ -36,7 +36,7 @@ _NULLABLES = """
     rho_requested rho_predicted rho_achieved energy_joules peak_rss_bytes kept_epoch train_seconds_total
     cached_share cache_bytes cache_write_seconds cache_read_seconds test_accuracy test_loss
     val_accuracy val_loss accuracy loss accuracy_best accuracy_last accuracy_old accuracy_new
-    val_accuracy_last epochs
+    val_accuracy_last epochs accuracy_error evaluated_images test_images
 """
 _NUMBERS = "train_seconds importance_seconds selection_seconds trace_seconds"
 _KEYS: Dict[str, Record] = {
@@ -248,6 +248,17 @@ class RunFolder:
     def selections(self) -> List[Record]:
         """Read the lines of `selections.jsonl`."""
         return _lines(self.selections_path)
+
+
+def sampled(about: Record, times: float = 1) -> str:
+    """Return the words behind an accuracy of which `about` says that it is of a sample; empty for all images.
+
+    `times`: what its error is multiplied by, 100 for per cent.
+    """
+    if not about.get("accuracy_error"):
+        return ""
+    of = f" of {about['test_images']:,}" if about.get("test_images") else ""
+    return f" +- {times * about['accuracy_error']:.2g} (95 %, on {about['evaluated_images']:,}{of} images)"
 
 
 def _lines(path: Path) -> List[Record]:

@@ -54,7 +54,7 @@ class CachedSteps:
         with state.clock.watch.lap(TRACING):
             cache = self._make(mask, head)
         with state.clock.watch.lap(CACHE_WRITE):
-            self._fill(cache, self._feed.one_pass(state.clock.steps_per_epoch), head)
+            self._fill(cache, self._feed.one_pass(state.clock.steps_per_epoch, head=head), head)
         progress.cache_origin = {
             "epoch": progress.epoch,
             "count": len(cache.storage.ends),

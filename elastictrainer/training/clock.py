@@ -30,10 +30,10 @@ SHARED = (LOOP, CHECKPOINT, BUILDING, FULL_TRACING)  # full training takes it as
 NOT_TRAINING = (VALIDATION, CALIBRATION, SUSPENDED)
 
 _MOST_OF_BUDGET = 0.5  # that is left, for a pass over the images: the rest is for training on its result
+_EVALUATION, _HEAD_EVALUATION = 0.2, 0.03  # of a deadline's time at most, for evaluation; of the solved head
 # A step that takes longer than so many times the median of the latest ones was not training all the time.
 _ASLEEP_AFTER, _LATEST = 10, 100
 _KNOWN = 20  # steps whose median is worth something
-_BLOCK_MS = 10_000.0  # of steps whose pace is compared: another process may come and go in them
 
 
 def _now_s() -> float:
@@ -108,17 +108,19 @@ class Deadline:
 
     Attributes:
         seconds: from its start to its end.
-        reserve_s: tells what comes after the last step: evaluation, writing the model, exports.
+        reserve_s: tells what comes after the last step, such as writing the model, and exports.
         more_s: time for an earlier run beyond the time it had taken; 0: the rest of `seconds`.
         age_s: seconds since the process started.
-        check_s: expected time of evaluating a solved head.
+        images: to evaluate after the last step, as many as there is time for; 0: `reserve_s` counts them.
+        image_s: expected for evaluating one; None: not known.
     """
 
     seconds: float
     reserve_s: Callable[[], float] = lambda: 0.0
     more_s: float = 0.0
     age_s: Callable[[], float] = process_age_s
-    check_s: float = 0.0
+    images: int = 0
+    image_s: Optional[float] = None
 
 
 class Clock:
@@ -136,7 +138,7 @@ class Clock:
         began_s: seconds of the clock before the first step. The learning rate falls from there on.
         stage: the one going on, or the one to begin; None before the first is planned.
         stage_begun: whether `stage` goes on.
-        slowdown: how many times longer steps take than those of the run's first seconds did, at least 1.
+        image_s: seconds that evaluating an image takes; None: not known yet.
     """
 
     def __init__(
@@ -153,15 +155,13 @@ class Clock:
         self.began_s = 0.0
         self.stage: Optional[Stage] = None
         self.stage_begun = False
-        self.slowdown = 1.0
+        self.image_s = deadline.image_s if deadline else None
+        self._given_s = (deadline.more_s or deadline.seconds) if deadline else 0.0
         self._total_s = deadline.seconds + deadline.more_s if deadline else 0.0
         self._before_s = 0.0  # what an interrupted run had taken
         self._lost_s = 0.0  # in which the machine slept: they count for nothing
         self._like: Any = None  # what the latest steps have in common
         self._latest: Deque[float] = deque(maxlen=_LATEST)  # their times, ms
-        self._block: List[float] = []  # paces since the last comparison,
-        self._block_ms = 0.0  # of steps that took so long together
-        self._first_pace: Optional[float] = None
 
     @property
     def by_clock(self) -> bool:
@@ -178,7 +178,27 @@ class Clock:
     @property
     def ending_s(self) -> float:
         """Return the seconds that are kept for what comes after the last step."""
-        return self.slowdown * self.deadline.reserve_s() if self.deadline else 0.0
+        if self.deadline is None:
+            return 0.0
+        evaluation_s = self.deadline.images * (self.image_s or 0.0)
+        return self.deadline.reserve_s() + min(_EVALUATION * self._given_s, evaluation_s)
+
+    def evaluation_s(self, ending: bool, of_head: bool = False) -> float:
+        """Return the seconds that an evaluation may take now, as all that are asked for a deadline together.
+
+        `ending`: nothing but evaluation follows, which has all the time there is; `of_head`: of the solved
+        head, which tells little that the end does not.
+        """
+        if self.deadline is None:
+            return np.inf
+        left_s = self._total_s - self.spent_s() - self.deadline.reserve_s()
+        share = _HEAD_EVALUATION if of_head else _EVALUATION
+        return left_s if ending else min(left_s, share * self._given_s)
+
+    @property
+    def late_s(self) -> float:
+        """Return by how many seconds a deadline has passed; 0 where it has not, or there is none."""
+        return max(0.0, self.spent_s() - self._total_s) if self.deadline else 0.0
 
     def spent_s(self) -> float:
         """Return the seconds that count so far: of training, or with a deadline all."""
@@ -213,25 +233,27 @@ class Clock:
         """Return the steps that a run of seconds makes in any case, although it then takes longer."""
         return self.steps_per_epoch if self.deadline is None else 1
 
-    def pass_ends_s(self) -> float:
-        """Return when, by `spent_s`, a pass over the images that begins now has to end.
+    def pass_ends_s(self, solving_s: Optional[float] = None) -> float:
+        """Return when, by `spent_s`, a pass over the images has to end that goes on now.
 
         A deadline cuts it short. A share of full training's time does not: a head that was solved on a part
         of the images is worth less than the time that is kept.
+
+        `solving_s`: the pass is for a head, which then takes so long to be solved: it has all other time.
+        None: half of it is for training.
         """
         left_s = self.left_s()
         if self.deadline is None or left_s is None:
             return np.inf
-        trains = self.stage is None or self.stage.trains
-        return self.spent_s() + (_MOST_OF_BUDGET if trains else 1.0) * max(0.0, left_s)
+        left_s = max(0.0, left_s)
+        return self.spent_s() + (_MOST_OF_BUDGET * left_s if solving_s is None else left_s - solving_s)
 
-    def took(self, ms: float, lap: str, predicted: float, like: Any) -> float:
+    def took(self, ms: float, lap: str, like: Any) -> float:
         """Take in the time of a step; return it without what the machine slept during it.
 
         Args:
             ms: of the step.
             lap: that it was charged to.
-            predicted: its time by the profile, over a full step's; 0: not known.
             like: equal for steps that take about as long.
         """
         if like != self._like:
@@ -244,13 +266,6 @@ class Clock:
             self.watch.move(1e-3 * (ms - usual_ms), lap, SUSPENDED)
             self._lost_s += 1e-3 * (ms - usual_ms)
             ms = usual_ms
-        self._block.append(ms / (predicted or 1.0))
-        self._block_ms += ms
-        if len(self._block) >= _KNOWN and self._block_ms >= _BLOCK_MS:
-            pace = float(np.median(self._block))
-            self._first_pace = self._first_pace or pace
-            self.slowdown = max(1.0, pace / self._first_pace)  # the end of the run takes longer as well
-            self._block, self._block_ms = [], 0.0
         return ms
 
     def state(self) -> Dict[str, Any]:

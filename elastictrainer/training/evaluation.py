@@ -26,6 +26,9 @@ from elastictrainer.training.clock import VALIDATION
 from elastictrainer.training.state import Values
 
 _SHARE = 0.1  # of a run by the clock, for evaluations that nobody asked for: its epochs may be short
+_LEAST, _WORTH = 32, 200  # images of a sample; of a solved head's: of fewer the accuracy tells little
+_PACE = 16  # images that tell what one takes
+_Z = 1.96  # standard deviations to both sides of a mean hold 95 %
 PARTS = {"test": "test", "val": "validation"}  # of the data, by short name
 _WEIGHTS = "model.weights.h5"  # in a Keras archive
 
@@ -42,6 +45,8 @@ class Score(NamedTuple):
         weights: their digest; 0: not known.
         old_and_new: `accuracy_old` and `accuracy_new` (0..1), of the old images and of the others; empty
             without both.
+        images: how many it is of; 0: not known.
+        error: how far it may be from the accuracy of all images: see `sampling_error`.
     """
 
     epoch: int
@@ -49,10 +54,29 @@ class Score(NamedTuple):
     loss: float
     weights: int = 0
     old_and_new: Dict[str, float] = {}
+    images: int = 0
+    error: float = 0.0
 
     def is_better_than(self, other: "Score") -> bool:
         """Return whether more of the images are right, or as many at a lower loss."""
         return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
+
+
+def sampling_error(accuracy: float, images: int, of: int) -> float:
+    """Return half the width of the interval that holds the accuracy on all `of` images with 95 %.
+
+    By Agresti and Coull (1998), which also holds at 0 and 1, for a part of a finite number. A sample with the
+    same share of every class is at least as good as the random one of the formula.
+
+    Args:
+        accuracy: 0..1, of the sample.
+        images: in it, 1 at least.
+    """
+    if images >= of:
+        return 0.0
+    trials = images + _Z**2
+    share = (accuracy * images + _Z**2 / 2) / trials
+    return _Z * math.sqrt(share * (1 - share) / trials * (of - images) / (of - 1))
 
 
 class Evaluator:
@@ -66,11 +90,10 @@ class Evaluator:
         self._clock = clock
         self._objective = Objective(model, _cross_entropy)
         self.image_s = 0.0
-        self._function = tf.function(self._minibatch, reduce_retracing=True)
+        self._function: Any = None
 
     def _minibatch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
         """Return the mean loss, and how many images are right."""
-        y = tf.reshape(tf.cast(y, tf.int64), (-1,))  # some data sets have labels (n, 1)
         outputs, loss = self._objective(x, y, training=False)
         correct = tf.equal(tf.argmax(outputs, axis=-1), y)
         return loss, tf.reduce_sum(tf.cast(correct, tf.int32))
@@ -82,6 +105,10 @@ class Evaluator:
         began = self._clock()
         for x, y, *is_old in minibatches:
             before_each()
+            x, y = tf.convert_to_tensor(x), tf.reshape(tf.cast(y, tf.int64), (-1,))  # some labels are (n, 1)
+            if self._function is None:  # of any number of images: it is compiled once
+                spec = tf.TensorSpec((None, *x.shape[1:]), x.dtype), tf.TensorSpec((None,), tf.int64)
+                self._function = tf.function(self._minibatch, input_signature=spec)
             loss, correct = self._function(x, y)
             count = int(y.shape[0])
             sums[int(any(is_old))] += float(loss) * count, int(correct), count
@@ -96,14 +123,11 @@ class Evaluator:
             raise UsageError(
                 "there is no minibatch to evaluate on: what makes them must give them again at each call."
             )
-        return Score(0, correct / count, loss_sum / count, old_and_new=old_and_new)
+        return Score(0, correct / count, loss_sum / count, 0, old_and_new, int(count))
 
     def _usual_s(self, took: List[Tuple[int, float]]) -> float:
         """Return the seconds of an image in minibatches that did not compile, as far as there are some."""
-        if not self.image_s:
-            # The first minibatch compiles, and so does a smaller last one.
-            took = [(count, seconds) for count, seconds in took[1:] if count == took[0][0]] or took
-        images, seconds = np.sum(took, axis=0) if took else (0, 0.0)
+        images, seconds = np.sum((took if self.image_s else took[1:]) or took or [(0, 0.0)], axis=0)
         return float(seconds) / max(1, int(images))
 
 
@@ -129,19 +153,22 @@ class Evaluation(TrainerCallback):
         test: Callable[..., Minibatches],
         before_each: Callable[[], None] = lambda: None,
         every: Optional[int] = None,
-        one_of: int = 1,
+        images: int = 0,
     ) -> None:
         """
         Args:
             test: makes the minibatches (images, integer labels) to evaluate on. Unless the model ends in a
-                softmax, its outputs are logits. Called with a number k: every k-th image.
+                softmax, its outputs are logits.
             before_each: called before each minibatch; what it raises ends the evaluation.
             every: evaluate after so many epochs, and after the last one; None: after each, in a run by the
                 clock as often as a tenth of its time allows.
-            one_of: the solved head is evaluated on one of so many images.
+            images: how many `test` gives. Where a deadline leaves no time for all, it is called with the
+                numbers of the first and after the last, in an order that mixes the classes. 0: it takes none,
+                and all are evaluated.
         """
         super().__init__()
-        self._minibatches, self._before_each, self._every, self._one_of = test, before_each, every, one_of
+        self._minibatches, self._before_each, self._every, self._images = test, before_each, every, images
+        self._later = 0  # images to evaluate after these at the end
         self._results: List[Score] = []
         self._began_s = self._took_s = 0.0  # of the latest evaluation: training seconds before it, its own
 
@@ -149,25 +176,43 @@ class Evaluation(TrainerCallback):
     def _evaluator(self) -> Evaluator:
         return Evaluator(self.run_state.model)
 
-    @property
-    def image_s(self) -> float:
-        """Return the seconds that an image of the latest evaluation took; 0 before the first."""
-        return self._evaluator.image_s
+    def on_train_begin(self, logs: Optional[Values] = None) -> None:
+        """Measure what evaluating an image takes, where that decides how long the run may train."""
+        clock = self.run_state.clock
+        if self._images and clock.deadline and clock.image_s is None:
+            with clock.watch.lap(VALIDATION):
+                for first in (0, _PACE):  # the first minibatch compiles
+                    self._evaluator(self._minibatches(first, first + _PACE))
+            clock.image_s = self._evaluator.image_s
 
     def evaluate(self, epoch: int) -> Values:
-        """Evaluate where it is time to; of a solved head also say on one of how many images."""
-        if epoch and not self._is_due(epoch):
+        """Evaluate where it is time to; a solved head where enough images fit into little of the time."""
+        ending = self._is_ending(epoch)
+        if epoch and not (ending or self._is_due(epoch)):
             return {}
-        result = self._score(epoch, 1 if epoch else self._one_of)
-        about = {"val_loss": result.loss, "val_accuracy": result.accuracy}
-        return about if epoch else {**about, "one_of": self._one_of}
+        limit_s = self._limit_s(ending, of_head=not epoch)
+        if not epoch and limit_s < min(_WORTH, self._images) * (self.run_state.clock.image_s or 0.0):
+            return {}
+        score = self._score(epoch, limit_s)
+        about = {"evaluated_images": score.images, "accuracy_error": score.error}
+        return {"val_loss": score.loss, "val_accuracy": score.accuracy, **about}
+
+    def _limit_s(self, ending: bool, of_head: bool = False) -> float:
+        """Return the seconds that there are for an evaluation now: see `Clock.evaluation_s`."""
+        if not self._images:
+            return np.inf
+        share = self._images / (self._images + self._later) if ending else 1.0
+        return share * self.run_state.clock.evaluation_s(ending, of_head)
+
+    def _is_ending(self, epoch: int) -> bool:
+        """Return whether `epoch` is the run's last one."""
+        state = self.run_state
+        stopping = bool(getattr(state.model, "stop_training", False))  # Keras 3 sets it in `fit`
+        return stopping or (not state.clock.by_clock and epoch == state.clock.epochs)
 
     def _is_due(self, epoch: int) -> bool:
-        """Return whether `epoch`, which ends, is to be evaluated; the last one always is."""
+        """Return whether `epoch`, which ends before the run does, is to be evaluated."""
         state = self.run_state
-        stopping = getattr(state.model, "stop_training", False)  # Keras 3 sets it in `fit`
-        if stopping or (not state.clock.by_clock and epoch == state.clock.epochs):
-            return True
         if self._every is not None or not state.clock.by_clock:
             return epoch % (self._every or 1) == 0
         return (
@@ -175,20 +220,48 @@ class Evaluation(TrainerCallback):
             and _SHARE * (state.clock.watch.training() - self._began_s) > self._took_s
         )
 
-    def _score(self, epoch: int, one_of: int = 1) -> Score:
-        """Return the score of the weights on one of so many images; of all of them it is noted."""
-        state = self.run_state
+    def _score(self, epoch: int, limit_s: float) -> Score:
+        """Return the score of the weights, evaluated now if they were not yet: in so many seconds."""
+        state, weights = self.run_state, digest(self.run_state.model.variables)
+        known = [result for result in self._results if result.weights == weights]
+        if known:
+            return known[-1]
         with state.clock.watch.lap(VALIDATION):
             self._began_s, began = state.clock.watch.training(), time.perf_counter()
-            minibatches = self._minibatches() if one_of == 1 else self._minibatches(one_of)
-            score = self._evaluator(minibatches, self._before_each)
+            score = self._sampled(self._minibatches, self._images, limit_s)
             if not math.isfinite(score.loss):
                 raise state.diverged(f"the {PARTS[self.part]} loss is {score.loss}")
-            score = score._replace(epoch=epoch, weights=digest(state.model.variables))
-            if one_of == 1:
+            score = score._replace(epoch=epoch, weights=weights)
+            if epoch or not score.error:
                 self._note(score)
             self._took_s = time.perf_counter() - began
         return score
+
+    def _sampled(self, images: Callable[..., Minibatches], count: int, limit_s: float) -> Score:
+        """Return the score on as many of `count` images as there are `limit_s` seconds for."""
+        score = self._evaluator(self._within(images, count, limit_s), self._before_each)
+        self.run_state.clock.image_s = self._evaluator.image_s
+        return score._replace(error=sampling_error(score.accuracy, score.images, count))
+
+    def _within(self, images: Callable[..., Minibatches], count: int, limit_s: float) -> Minibatches:
+        """Read as many of `count` images as can be evaluated in so many seconds, the least at least.
+
+        They come in parts, each a sample: how much fits is decided by how long the part before it took.
+        """
+        clock = self.run_state.clock
+        if not count or limit_s >= 2 * count * (clock.image_s or 0.0):
+            yield from images()
+            return
+        ends_s, done, image_s = clock.spent_s() + limit_s, 0, 0.0
+        while done < count:
+            fitting = int((ends_s - clock.spent_s()) / image_s) if done else 0
+            if done and fitting < min(_LEAST, count - done):
+                return
+            # The rest where there is time to spare, else half of what there is time for.
+            more = count if fitting > 1.5 * (count - done) else max(_LEAST, fitting // 2 // _LEAST * _LEAST)
+            began_s, end = clock.spent_s(), min(count, done + more)
+            yield from images(done, end)
+            image_s, done = max(1e-9, (clock.spent_s() - began_s) / (end - done)), end
 
     def _note(self, result: Score) -> None:
         """Keep the score of the weights that the model has."""
@@ -200,12 +273,9 @@ class Evaluation(TrainerCallback):
         A callback may have ended the run after an epoch whose turn it was not, or put other weights back.
         Before the end of an epoch: that of the solved head; None where it is not known.
         """
-        trained = self.run_state.progress.epoch
-        if not trained:
+        if not self.run_state.progress.epoch:
             return self._results[-1] if self._results else None
-        weights = digest(self.run_state.model.variables)
-        known = [result for result in self._results if result.weights == weights]
-        return known[-1] if known else self._score(trained)
+        return self._score(self.run_state.progress.epoch, self._limit_s(ending=True))
 
     def state(self) -> List[List[Any]]:
         """Return the state that a checkpoint keeps."""
@@ -224,11 +294,21 @@ class Evaluation(TrainerCallback):
         return {
             "kept_weights": "model.keras",
             "kept_epoch": kept.epoch,
-            "accuracy": kept.accuracy,
-            **kept.old_and_new,
-            "loss": kept.loss,
+            **_tested(kept, self._images),
             "accuracy_best": max(result.accuracy for result in self._results),
         }
+
+
+def _tested(score: Score, of: int) -> Values:
+    """Return the entries of summary.json on the score of the test images, of which there are so many."""
+    return {
+        "accuracy": score.accuracy,
+        "accuracy_error": score.error,
+        "evaluated_images": score.images,
+        "test_images": max(of, score.images),
+        **score.old_and_new,
+        "loss": score.loss,
+    }
 
 
 class BestWeights(Evaluation):
@@ -242,12 +322,13 @@ class BestWeights(Evaluation):
 
     def __init__(
         self,
-        validation: Callable[[], Minibatches],
-        test: Callable[[], Minibatches],
+        validation: Callable[..., Minibatches],
+        test: Callable[..., Minibatches],
         run: RunFolder,
         patience: Optional[int] = None,
         before_each: Callable[[], None] = lambda: None,
         every: Optional[int] = None,
+        images: Tuple[int, int] = (0, 0),
     ) -> None:
         """
         Args:
@@ -255,11 +336,12 @@ class BestWeights(Evaluation):
             test: the same of the test images.
             run: its folder.
             patience: end the run after so many epochs without better weights; None: never.
-            before_each: called before each minibatch of the validation part.
+            before_each: called before each minibatch.
             every: see `Evaluation`.
+            images: how many each of the two gives; see there.
         """
-        super().__init__(validation, before_each, every)
-        self._test, self._run, self._patience = test, run, patience
+        super().__init__(validation, before_each, every, images[0])
+        self._test, self._run, self._patience, self._later = test, run, patience, images[1]
         self._best: Optional[Score] = None
 
     def evaluate(self, epoch: int) -> Values:
@@ -268,8 +350,7 @@ class BestWeights(Evaluation):
         if about and epoch:
             assert self._best is not None
             waited = epoch - self._best.epoch
-            ended = state.model.stop_training or (not state.clock.by_clock and epoch == state.clock.epochs)
-            if self._patience is not None and waited >= self._patience and not ended:
+            if self._patience is not None and waited >= self._patience and not self._is_ending(epoch):
                 state.progress.stopped = (
                     f"no better validation accuracy in {waited} epoch{'s' * (waited > 1)} after epoch "
                     f"{self._best.epoch}"
@@ -305,13 +386,11 @@ class BestWeights(Evaluation):
         held = preserve_variables([*model.variables, *optimizer, *random_states(model)])
         with self.run_state.clock.watch.lap(VALIDATION), held:
             load_weights(model, self._run.best_path)
-            score = self._evaluator(self._test())
+            score = self._sampled(self._test, self._later, self.run_state.clock.evaluation_s(ending=True))
         return {
             "kept_weights": self._run.best_path.name,
             "kept_epoch": self._best.epoch,
-            "accuracy": score.accuracy,
-            **score.old_and_new,
-            "loss": score.loss,
+            **_tested(score, self._later),
             "val_accuracy": self._best.accuracy,
             "val_loss": self._best.loss,
             "val_accuracy_last": last.accuracy,

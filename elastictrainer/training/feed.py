@@ -64,14 +64,15 @@ class Feed:
         assert self._size is not None, "`peek` comes first"
         return self._size
 
-    def one_pass(self, count: int, epoch: Optional[int] = None) -> Iterator[Minibatch]:
+    def one_pass(self, count: int, epoch: Optional[int] = None, head: Any = None) -> Iterator[Minibatch]:
         """Read the first minibatches of an epoch's data, which are not trained on.
 
-        With a deadline it ends earlier where half of the time is used up, after one minibatch at least.
+        With a deadline it ends earlier where its time is used up: see `Clock.pass_ends_s`.
 
         Args:
             count: minibatches.
             epoch: whose order; None: of the epoch going on.
+            head: the HeadPass that takes the features, and has its time and its least; None: none does.
 
         Raises:
             DataError: the data cannot be read.
@@ -81,7 +82,9 @@ class Feed:
         ends_s = self._clock.pass_ends_s()
         for number, minibatch in enumerate(minibatches(data), 1):
             yield minibatch
-            if number < count and self._clock.spent_s() > ends_s:
+            if head is not None:
+                ends_s = self._clock.pass_ends_s(head.solving_s * number / count)
+            if number < count and (head is None or number >= head.least) and self._clock.spent_s() > ends_s:
                 LOG.info(f"the time allows {number} of {count} minibatches in this pass")
                 return
 

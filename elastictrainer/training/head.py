@@ -26,6 +26,9 @@ class HeadPass:
 
     Where activations are cached, that pass computes the features as well (`add`); otherwise `finish` reads
     the images itself.
+
+    Attributes:
+        latest: labels with sample weights, and the outputs of the solved head, of the latest minibatch.
     """
 
     def __init__(self, model: tf.keras.Model, clock: Clock, feed: Feed):
@@ -66,6 +69,11 @@ class HeadPass:
         images = self._feed.batch_size * self._clock.steps_per_epoch
         return solving_s(images, int(self.head.kernel.shape[0]), self.head.classes)
 
+    @property
+    def least(self) -> int:
+        """Return the minibatches that it is solved on in any case: one image for each class."""
+        return -(-self.head.classes // self._feed.batch_size)
+
     def clear(self) -> None:
         """Drop the features collected so far."""
         self._features, self._targets, self._weights = [], [], []
@@ -75,6 +83,7 @@ class HeadPass:
         labels, weights = minibatch[1]
         targets = self._as_targets(np.asarray(labels))
         self._features.append(np.asarray(features, np.float32))
+        self._labels = minibatch[1]
         self._targets.append(targets)
         counts = np.ones(len(targets)) if weights is None else np.asarray(weights, np.float64).reshape(-1)
         if self._class_weights is not None:
@@ -89,14 +98,15 @@ class HeadPass:
         if not self._features:
             self._read(self._clock.steps_per_epoch)
         images, loss = self._solve()
+        self.latest: Tuple[Any, tf.Tensor] = self._labels, self.head.layer(self._features[-1])
         self.clear()
         seconds = self._clock.watch.of(HEAD, CACHE_WRITE)
         LOG.info(f"head solved on {images} images in {seconds:.1f} s, loss {loss:.3f}")
         return {"images": images, "loss": loss, "seconds": seconds}
 
     def _read(self, count: int) -> None:
-        """Collect the features of the first `count` minibatches."""
-        for minibatch in self._feed.one_pass(count):
+        """Collect the features of the first `count` minibatches, or as many as there is time for."""
+        for minibatch in self._feed.one_pass(count, head=self):
             self.add(self.head.features(minibatch[0]), minibatch)
 
     def _solve(self) -> Tuple[int, float]:

@@ -12,7 +12,6 @@ from elastictrainer.errors import NotFinite, UsageError
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.graphs import Nested
 from elastictrainer.steps.keras_compat.fitting import compilation, initial_epoch
 from elastictrainer.steps.objective import KerasObjective
 from elastictrainer.steps.tensor_kinds import head_mask
@@ -25,10 +24,9 @@ from elastictrainer.training.graphs import Graphs
 from elastictrainer.training.head import HeadPass
 from elastictrainer.training.memory import MemoryLimit
 from elastictrainer.training.planner import (
-    GRAPH_STEPS,
     Stage,
     Work,
-    expected_budget_s,
+    goes_on,
     next_stage,
     plan_lines,
     step_share,
@@ -90,7 +88,7 @@ class Loop:
             callbacks: all of them.
 
         Raises:
-            UsageError: a callback changed the model in a way that needs another run, or too little time.
+            UsageError: a callback changed the model in a way that needs another run.
             DataError: the data cannot be read.
         """
         state, model = self._state, self._state.model
@@ -189,7 +187,12 @@ class Loop:
             state.clock.began_s = state.clock.spent_s()
         mask, first, cached = state.selector.mask, not progress.batch, self.cache.uses_cache
         start = watch.clock()
-        if cached:
+        if self._head_alone:
+            assert self._head is not None and progress.start_loss is not None
+            lap, timed, loss = laps.HEAD, False, progress.start_loss
+            for metric in self._steps.metrics:  # of some of the images that it was solved on
+                metric.update_state(*self._head.latest)
+        elif cached:
             # An epoch's first step finds cold caches, and the first of a cache runs a new graph.
             lap, timed = (TRACING, False) if self.cache.unread else (CACHE_READ, not first)
             start = watch.clock() if first else start
@@ -199,29 +202,26 @@ class Loop:
             with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
                 minibatch = self._feed.fetch()
             start = watch.clock() if first else start
-            if self._head_alone:
-                lap, timed = laps.HEAD, False
-                with watch.lap(lap):
-                    loss = self._evaluate(*minibatch)
-            else:
-                tracing = FULL_TRACING if mask.all() else TRACING
-                new, step = not self._steps.has(mask), self._steps.get(mask)
-                if new:
-                    with watch.lap(tracing):
-                        step.trace(*self._feed.spec)
-                whole = self._feed.is_whole(minibatch)
-                if whole:
-                    self._feed.remember(minibatch)
-                # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
-                lap, timed = (tracing, False) if new else (STEPS, whole)
-                with watch.lap(lap):
-                    loss = float(step(*minibatch))
-                if not np.isfinite(loss):
-                    self._feed.suspect(minibatch)
+            tracing = FULL_TRACING if mask.all() else TRACING
+            new, step = not self._steps.has(mask), self._steps.get(mask)
+            if new:
+                with watch.lap(tracing):
+                    step.trace(*self._feed.spec)
+            whole = self._feed.is_whole(minibatch)
+            if whole:
+                self._feed.remember(minibatch)
+            # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
+            lap, timed = (tracing, False) if new else (STEPS, whole)
+            with watch.lap(lap):
+                loss = float(step(*minibatch))
+            if not np.isfinite(loss):
+                self._feed.suspect(minibatch)
         ms = 1e3 * (watch.clock() - start)
-        self._add_prediction(cached)
+        self._predict(cached)
+        progress.predicted_ratio += self._ratio
+        progress.flops += self._flops
         if timed:
-            progress.step_took(state.clock.took(ms, lap, self._ratio, self._alike))
+            progress.step_took(state.clock.took(ms, lap, self._alike))
         progress.step_done(loss)
         state.loss, state.step_ms = loss, ms
         recent_ms = progress.recent_ms[-50:]
@@ -250,7 +250,7 @@ class Loop:
     def _begin(self, stage: Stage) -> None:
         """Begin an interval: score and select tensors, write the cache, solve the head. Or solve it alone."""
         state, selector, watch = self._state, self._state.selector, self._state.clock.watch
-        head = None if state.progress.step else self._head
+        head = None if selector.interval else self._head
         self.cache.free_cache()
         if stage.trains:
             if head and self._work.scores and not stage.last_layers:
@@ -268,12 +268,21 @@ class Loop:
                 cached = self._try(lambda: self.cache.write_cache(mask, head))
                 if head and not cached:
                     head.clear()
-            selector.settle(state.progress.step)
-        state.clock.stage_begun = True
         if head:
             with watch.lap(laps.HEAD):
                 about = head.finish()
             state.progress.start_loss = about["loss"]
+            self._predict(self.cache.uses_cache)
+            if stage.trains and not goes_on(self._work, state.now(), self._ratio, self.cache.uses_cache):
+                LOG.info("there is no time to train layers: the solved head stays")
+                self.cache.free_cache()
+                selector.interval -= 1  # it has not begun: with more time it does
+                stage = state.clock.stage = dataclasses.replace(stage, trains=False)
+                selector.mask = head_mask(state.model)
+        if stage.trains:
+            selector.settle(state.progress.step)
+        state.clock.stage_begun = True
+        if head:
             # `finish` solves the head on the features of the whole pass: only now are its weights final.
             state.tell("on_head", {**about, **state.tell("evaluate", 0)})
             # The cache holds the provisional head where the selection leaves it out.
@@ -301,32 +310,20 @@ class Loop:
     def _step_share(self, stage: Stage, cached: bool) -> float:
         """Return the time that a step of the interval may take, over a full step's."""
         watch, now = self._state.clock.watch, self._state.now()
-        if now.intervals:
-            graphs_s = watch.of(TRACING) / now.intervals
-        elif self._work.scores and not stage.last_layers:
-            graphs_s = _LIKE_SCORING * watch.of(laps.IMPORTANCE, FULL_TRACING)
-        else:
-            graphs_s = GRAPH_STEPS * 1e-3 * (now.full_ms or 0.0)
+        scoring_s = _LIKE_SCORING * watch.of(laps.IMPORTANCE, FULL_TRACING)
+        graphs_s = watch.of(TRACING) / now.intervals if now.intervals else scoring_s
         return step_share(self._work, now, stage, cached, graphs_s)
 
     def _start(self) -> None:
         """Plan a run from its beginning, set its budget where that is a share of full training's time, and
         say how its time is divided.
-
-        Raises:
-            UsageError: a deadline leaves no time to train.
         """
         state, now, work = self._state, self._state.clock, self._work
-        if work.by_share:
-            now.budget_s = expected_budget_s(work)
-        self._plan()
         self.time_full_steps()
         if work.by_share:
-            full_s = 1e-3 * (state.full_step_ms() or 0.0)
-            full_training_s = full_s * now.epochs * now.steps_per_epoch + state.compiling_s()
-            now.budget_s = work.rho * full_training_s
-            if not self._head_alone:
-                self._plan()
+            steps_s = 1e-3 * (state.full_step_ms() or 0.0) * now.epochs * now.steps_per_epoch
+            now.budget_s = work.rho * (steps_s + state.compiling_s())
+        self._plan()
         if now.by_clock and now.stage:
             for line in plan_lines(work, state.now(), now.stage):
                 LOG.info(line)
@@ -357,11 +354,10 @@ class Loop:
         timed.
         """
         state, model, selector, limit = self._state, self._state.model, self._state.selector, self._limit
-        if (not selector.selects and selector.mask.all()) or state.clock.deadline is not None:
+        needless = not selector.selects and selector.mask.all()
+        if needless or state.clock.deadline is not None or (state.progress.timed_full_ms and not again):
             return
-        if state.progress.timed_full_ms and not again:
-            return
-        if self._head_alone or (limit is not None and not limit.times_full_steps):
+        if not self._work.trains or (limit is not None and not limit.times_full_steps):
             if selector.profile is not None:
                 state.progress.timed_full_ms.append(selector.profile.full_ms)
             return
@@ -392,22 +388,9 @@ class Loop:
     def _trainable_now(self) -> List[int]:
         return [id(v) for v in self._state.model.trainable_variables]
 
-    def _evaluate(self, x: Nested, y: Nested) -> float:
-        """Return the loss of a minibatch that nothing is trained on; the metrics take it in."""
-        objective, metrics = self._steps.objective, self._steps.metrics
-
-        @tf.function  # without a graph Keras 3 would hold the outputs of all layers
-        def loss_of(x: Nested, y: Nested) -> tf.Tensor:
-            outputs, loss = objective(x, y, training=False)
-            for metric in metrics:
-                metric.update_state(y, outputs)
-            return loss
-
-        return float(loss_of(x, y))
-
-    def _add_prediction(self, cached: bool) -> None:
-        """Add up what the profile says of a step."""
-        selector, progress = self._state.selector, self._state.progress
+    def _predict(self, cached: bool) -> None:
+        """Set what the profile says of a step, where that has changed."""
+        selector = self._state.selector
         alike = cached, selector.mask.tobytes()
         if alike != self._alike:
             self._alike = alike
@@ -415,8 +398,6 @@ class Loop:
                 profile = selector.profile.with_cache if cached else selector.profile
                 self._ratio = profile.step_time(selector.mask) / profile.full_ms
                 self._flops = profile.step_flops(selector.mask) or 0.0
-        progress.predicted_ratio += self._ratio
-        progress.flops += self._flops
 
     def _validated(self, epoch: int, given: Values, told: Any) -> Values:
         """Return the entries of validation for an epoch's logs, where `fit` was asked for it."""

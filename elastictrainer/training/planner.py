@@ -1,7 +1,7 @@
 """The planner of a run: what comes next, by what is left of its time. Pure functions, no TensorFlow."""
 
 from dataclasses import dataclass
-from typing import List, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -15,6 +15,10 @@ _MOST_INTERVALS = 4
 # MobileNetV2 at 224x224; smaller networks take more of their own steps.
 GRAPH_STEPS, _SCORING_STEPS = 15.0, 35.0
 _WORTH_S = 30.0  # seconds of full training: of a shorter one nobody waits for a share
+_GRAPHS = 0.15  # of the time that is left before a head is solved, for graphs of layers to train after it
+_LEAST_EPOCH = 1 / 3  # that is worth training after a solved head: of less its accuracy falls
+EVALUATION = 0.75  # of the forward pass of training, at 224x224: the same to evaluate
+_FORWARD, _CACHED = 0.3, 0.3  # of a full step where no profile tells: its forward pass; a cached step
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,13 @@ class Work:
     """What a run has to do, in numbers.
 
     Attributes:
-        profile: the model's profile; None: nothing is predicted.
+        profile: the model's profile; None: little is predicted.
         epochs, steps_per_epoch: of the run; one by the clock decides itself how many epochs it makes.
+        batch_size: examples in a minibatch.
         rho: share of full training's time that a step may take where it does all work; 1: any.
         by_share, by_deadline: whether the run ends after that share of full training's time, or in time for
             a deadline; else its steps end it.
         interval: epochs between two selections, as the user asks; None: by the planner's rule.
-        check_s: of evaluating the solved head, which a run with a deadline counts.
         trains, selects, scores, cached: whether steps follow after the head is solved, tensors are selected
             at every interval, they are scored for that, and activations are cached.
         solves: whether the head is to be solved before the first step.
@@ -75,7 +79,7 @@ class Work:
     by_share: bool = False
     interval: Optional[int] = None
     by_deadline: bool = False
-    check_s: float = 0.0
+    batch_size: int = 1
     trains: bool = True
     selects: bool = True
     scores: bool = True
@@ -94,6 +98,7 @@ class Now:
         spent_s, end_s: of the clock; `end_s`: when the last step must be done, None: steps end the run.
         ending_s: kept for what comes after the last step.
         full_ms: a full step takes on this device; None: what the profile says.
+        image_s: evaluating an image takes; None: not known.
     """
 
     intervals: int = 0
@@ -103,30 +108,23 @@ class Now:
     end_s: Optional[float] = None
     ending_s: float = 0.0
     full_ms: Optional[float] = None
+    image_s: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(NamedTuple):
     """Seconds of the parts of a run by the clock, from now on.
 
     Attributes:
         passes_s: the passes over the images that give features and write the cache, and solving the head.
-        check_s: evaluating the solved head.
         selections_s: scoring, choosing, and building graphs.
         training_s: what is left for training.
-        least_training_s: training that takes less is not worth what comes before it.
+        pass_s: one pass, and an epoch as the rule has it: of less training nothing is selected.
     """
 
     passes_s: float
-    check_s: float
     selections_s: float
     training_s: float
-    least_training_s: float
-
-    @property
-    def lacking_s(self) -> float:
-        """Return how much longer the run would have to be; negative: it is long enough."""
-        return self.least_training_s - self.training_s
+    pass_s: float
 
 
 def next_stage(work: Work, now: Now) -> Optional[Stage]:
@@ -138,11 +136,8 @@ def next_stage(work: Work, now: Now) -> Optional[Stage]:
     into a run are its time over that of a pass; beyond twelve a new interval begins, whose selection knows
     what was learned and whose cache holds the images augmented in another way.
 
-    Less is prepared in less time: where there is none for scores the last layers train, and where there is
-    none for steps the head alone is solved.
-
-    Raises:
-        UsageError: a deadline leaves no time to begin; the message has the least one.
+    Less is prepared in less time: where there is none for scores the last layers train. Where even the graphs
+    for these would take the head's time, it is solved alone.
     """
     if not work.trains:
         return Stage(False, False, 1.0)
@@ -150,23 +145,32 @@ def next_stage(work: Work, now: Now) -> Optional[Stage]:
     if not count:
         return None
     trains, last_layers, note = True, False, ""
-    if now.end_s is not None and work.profile is not None:
-        as_asked, unscored = (parts_of(work, now, count, scored) for scored in (work.scores, False))
-        head = work.solves and not now.step
-        enough = as_asked.lacking_s <= 0 or unscored.lacking_s <= 0
-        if work.selects and (work.by_deadline or (head and _full_training_s(work) >= _WORTH_S)):
-            last_layers = enough and as_asked.lacking_s > 0
-            if not enough and head:
-                trains = work.by_deadline and parts_of(work, now, 0, False).lacking_s > 0
-            elif not enough and now.intervals:
+    if now.end_s is not None and (work.by_deadline or _is_long(work)):
+        unscored, asked = (parts_of(work, now, count, scored) for scored in (False, work.scores))
+        if work.selects and work.profile is not None:
+            if now.intervals and unscored.training_s < unscored.pass_s:
                 return None
-        if trains and not enough and work.by_deadline and not now.step:
-            raise _too_little(now, as_asked)
-        if not trains:
-            note = _alone_note(work, now, unscored)
+            last_layers = asked.training_s < asked.pass_s
+        graphs_s = 1e-3 * GRAPH_STEPS * _full_ms(work, now)
+        head = work.solves and not now.intervals and (last_layers or not work.selects)
+        if head and graphs_s > _GRAPHS * (now.end_s - now.spent_s):
+            trains, note = False, "the time allows the head alone, which is solved on the features of images"
         elif last_layers:
             note = "there is no time to score tensors: the last layers train"
     return Stage(trains, last_layers, *_extent(work, now, count), note)
+
+
+def goes_on(work: Work, now: Now, share: float, cached: bool) -> bool:
+    """Return whether steps follow now that the head is solved: there is time for enough of them.
+
+    `share`: time of a step over a full one's by the profile; 0: not known.
+    """
+    if now.end_s is None or not (work.by_deadline or _is_long(work)):
+        return True
+    share = share or (_CACHED if cached else 1.0)
+    # A share of full training's time is worth an epoch at least, which then is made in any case.
+    least = (_LEAST_EPOCH if work.by_deadline else 1.0) * work.steps_per_epoch
+    return now.end_s - now.spent_s >= 1e-3 * least * share * _full_ms(work, now)
 
 
 def step_share(work: Work, now: Now, stage: Stage, cached: bool, graphs_s: float) -> float:
@@ -179,7 +183,7 @@ def step_share(work: Work, now: Now, stage: Stage, cached: bool, graphs_s: float
         work, now: the run, with the tensors scored for the stage.
         stage: which begins.
         cached: whether its steps read the cache.
-        graphs_s: expected for building its graphs.
+        graphs_s: known of building its graphs; the first ones take what is usual at least.
     """
     profile = work.profile
     if not cached or profile is None:
@@ -190,9 +194,10 @@ def step_share(work: Work, now: Now, stage: Stage, cached: bool, graphs_s: float
     if stage.end_s is None:
         left_s = work.rho * full_s * steps
     else:
-        left_s = stage.end_s - now.spent_s - graphs_s
-        if work.solves and not now.step:
-            left_s -= work.solving_s + work.check_s
+        usual_s = 0.0 if now.intervals else GRAPH_STEPS * full_s
+        left_s = stage.end_s - now.spent_s - max(graphs_s, usual_s)
+        if work.solves and not now.intervals:
+            left_s -= work.solving_s
     # Caching a minibatch takes a forward pass, and writing the cut of the middle tensor.
     write_ms = float(profile.forward.amount.sum())
     if profile.cache is not None:
@@ -206,40 +211,26 @@ def parts_of(work: Work, now: Now, intervals: int, scored: bool) -> Parts:
 
     `scored`: the selections score the tensors.
     """
-    profile, head = work.profile, work.solves and not now.step
-    assert profile is not None and now.end_s is not None
-    full_s = 1e-3 * _full_ms(work, now)
-    forward_s, selects = full_s * profile.forward_share, work.selects and intervals > 0
-    passes = intervals if selects and work.cached else int(head)
-    passes_s = passes * work.steps_per_epoch * forward_s
+    assert now.end_s is not None
+    full_s, head = 1e-3 * _full_ms(work, now), work.solves and not now.intervals
+    pass_s = work.steps_per_epoch * full_s * (work.profile.forward_share if work.profile else _FORWARD)
+    passes_s = pass_s * (max(intervals, head) if work.cached else head)
     if head:
-        passes_s += work.solving_s + (work.sampled * forward_s if scored else 0.0)
-    check_s = work.check_s if head else 0.0
-    selections_s = intervals * full_s * (GRAPH_STEPS * selects + _SCORING_STEPS * scored)
-    # An epoch of the cheapest selection, in epochs of full training. After a solved head that gains nothing:
-    # the head is worth its time alone, and the least is an epoch as the rule has it.
-    if not selects:
-        least = 0.0 if head else 1.0
-    elif not work.cached:
-        least = profile.rho_min
-    else:
-        least = profile.with_cache.rho_min
-        least = _FEWEST_EPOCHS * max(least, profile.forward_share) if head else least
-    training_s = now.end_s - now.spent_s - passes_s - check_s - selections_s
-    return Parts(passes_s, check_s, selections_s, training_s, work.steps_per_epoch * full_s * least)
+        passes_s += work.solving_s + scored * work.sampled / work.steps_per_epoch * pass_s
+    selections_s = intervals * full_s * (GRAPH_STEPS * work.selects + _SCORING_STEPS * scored)
+    return Parts(passes_s, selections_s, now.end_s - now.spent_s - passes_s - selections_s, pass_s)
 
 
 def plan_lines(work: Work, now: Now, stage: Stage) -> List[str]:
-    """Return how the time of a run by the clock is divided, a line for each part; none without a profile."""
-    if work.profile is None or now.end_s is None:
+    """Return how the time of a run by the clock is divided, a line for each part."""
+    if now.end_s is None:
         return []
     count = _intervals_left(work, now) if stage.trains else 0
     parts = parts_of(work, now, count, work.scores and stage.trains and not stage.last_layers)
     intervals = {0: "", 1: ", in one interval"}.get(count, f", in {count} intervals")
     return [
         f"plan: {now.end_s + now.ending_s:.0f} s, of these {now.spent_s:.0f} s so far",
-        f"  head and cache      {parts.passes_s:6.0f} s"
-        + (f", and {parts.check_s:.0f} s to evaluate the head" if parts.check_s else ""),
+        f"  head and cache      {parts.passes_s:6.0f} s",
         f"  selection           {parts.selections_s:6.0f} s",
         f"  training            {max(0.0, parts.training_s):6.0f} s{intervals}"
         + (f"; then {now.ending_s:.0f} s to evaluate and write the model" if now.ending_s else ""),
@@ -305,49 +296,15 @@ def _left_s(work: Work, now: Now) -> float:
 
 
 def _full_ms(work: Work, now: Now) -> float:
-    assert work.profile is not None
-    return float(now.full_ms or work.profile.full_ms)
+    """Return the ms of a full step; 0: not known."""
+    image_ms = 1e3 * (now.image_s or 0.0) / EVALUATION / _FORWARD
+    return float(now.full_ms or (work.profile.full_ms if work.profile else work.batch_size * image_ms))
 
 
-def _full_training_s(work: Work) -> float:
-    """Return the seconds of full training, its graph included, by the profile."""
-    assert work.profile is not None
-    return 1e-3 * work.profile.full_ms * (work.epochs * work.steps_per_epoch + GRAPH_STEPS)
-
-
-def expected_budget_s(work: Work) -> float:
-    """Return the budget of a share of full training's time by the profile, before full steps were timed.
-
-    Their graph is built for that first; in full training it is built as well.
-    """
-    assert work.profile is not None
-    return work.rho * _full_training_s(work) - 1e-3 * work.profile.full_ms * GRAPH_STEPS
-
-
-def _alone_note(work: Work, now: Now, layers: Parts) -> str:
-    """Return the note of a head that is solved alone; `layers`: what training the last layers takes."""
-    assert now.end_s is not None
-    if work.by_deadline:
-        more = f"With --time {1.1 * (now.end_s + now.ending_s + layers.lacking_s):.0f}s or more"
-    else:
-        rho = 1.1 * (work.rho + layers.lacking_s / _full_training_s(work))
-        more = f"With rho {rho:.2f} or more" if rho <= 1 else "With more epochs"
-    return (
-        "the time allows the head alone, which is solved on the features of the images. "
-        f"{more} other layers train as well"
-    )
-
-
-def _too_little(now: Now, parts: Parts) -> UsageError:
-    """Return the error of a deadline that comes before anything is trained; it has the least time."""
-    assert now.end_s is not None
-    budget_s = now.end_s + now.ending_s
-    return UsageError(
-        f"{budget_s:.0f} s are too little: {now.spent_s:.0f} s were spent on loading and profile, the images "
-        f"take about {parts.passes_s:.0f} s, a selection {parts.selections_s:.0f} s, evaluating and writing "
-        f"{parts.check_s + now.ending_s:.0f} s. "
-        f"Give it --time {1.1 * (budget_s + parts.lacking_s):.0f}s or more."
-    )
+def _is_long(work: Work) -> bool:
+    """Return whether full training takes so long that anybody waits for a share of it."""
+    full_ms = work.profile.full_ms if work.by_share and work.profile else 0.0
+    return 1e-3 * full_ms * (work.epochs * work.steps_per_epoch + GRAPH_STEPS) >= _WORTH_S
 
 
 def require_reachable(rho: float, profile: Profile, cached: bool) -> None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.runs import environment
 from elastictrainer.runs.log import LOG, TERMINAL, printed
-from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.runs.run_folder import RunFolder, sampled
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.training.callbacks import TrainerCallback
@@ -107,7 +107,8 @@ class Display:
         words = [_number(record["epoch"], epochs)]
         for key, (shown, factor) in _LINE.items():
             if record.get(key) is not None:
-                words.append(shown.format(factor * record[key]))
+                some = sampled(record, factor) if key in ("test_accuracy", "val_accuracy") else ""
+                words.append(shown.format(factor * record[key]) + some)
         if left_s:
             words.append(f"{duration(left_s)} left")
         self.say("  ".join(words))
@@ -206,8 +207,6 @@ class RunRecord(TrainerCallback):
             "train_loss": progress.loss_sum / progress.batch,
             "train_accuracy": _value(logs, "accuracy"),
             "step_ms_median": step_ms or 0.0,
-            "test_loss": None,
-            "test_accuracy": None,
             **self._evaluated(logs),
             "ratio": state.ratio(step_ms),
             "train_seconds": trained_s - progress.trained_s,
@@ -232,8 +231,10 @@ class RunRecord(TrainerCallback):
         return next((c.part for c in self.run_state.callbacks if isinstance(c, Evaluation)), "val")
 
     def _evaluated(self, logs: Values) -> Dict[str, Optional[float]]:
-        """Return loss and accuracy of an evaluation by our keys; Keras' are `val_...` for any part."""
-        return {f"{self._part}_{name}": _value(logs, f"val_{name}") for name in ("loss", "accuracy")}
+        """Return the figures of an evaluation by our keys; Keras' are `val_...` for any part."""
+        found = {f"{self._part}_{name}": _value(logs, f"val_{name}") for name in ("loss", "accuracy")}
+        about = {name: logs.get(name) for name in ("evaluated_images", "accuracy_error")}
+        return {"test_loss": None, "test_accuracy": None, **found, **about}
 
     @property
     def _epochs(self) -> Optional[int]:
@@ -249,23 +250,20 @@ class RunRecord(TrainerCallback):
     def on_head(self, record: Values) -> None:
         """Write and show the solved head: from here on there is a usable model in the run folder."""
         trained_s, part = self.run_state.clock.watch.training(), self._part
-        one_of = record.get("one_of", 1)
         line: Values = {
             "epoch": 0,
             "step": 0,
             "train_loss": record["loss"],
             "images": record["images"],
-            "tested_one_of": record.get("one_of") if part == "test" else None,
             "train_seconds": trained_s,
             "train_seconds_total": trained_s,
-            "test_loss": None,
-            "test_accuracy": None,
             **self._evaluated(record),
         }
         accuracy = line[f"{part}_accuracy"]
         if accuracy is not None:
-            some = f" (one of {one_of} images)" if one_of > 1 else ""
-            self._display.say(f"solved head: {PARTS[part]} accuracy {100 * accuracy:.1f} %{some}")
+            self._display.say(
+                f"solved head: {PARTS[part]} accuracy {100 * accuracy:.1f} %{sampled(line, 100)}"
+            )
         self.run_state.progress.trained_s = trained_s
         if self._run:
             self._save(self._run)

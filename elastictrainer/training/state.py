@@ -136,9 +136,6 @@ class RunState:
     def now(self) -> Now:
         """Return what the planner has to know of the run as it stands."""
         clock, progress = self.clock, self.progress
-        full_ms = self.full_step_ms()
-        if full_ms is None and self.selector.profile is not None:
-            full_ms = self.selector.profile.full_ms
         return Now(
             intervals=self.selector.interval,
             epoch=progress.epoch,
@@ -146,7 +143,8 @@ class RunState:
             spent_s=clock.spent_s(),
             end_s=clock.end_s,
             ending_s=clock.ending_s,
-            full_ms=None if full_ms is None else clock.slowdown * full_ms,
+            full_ms=self.full_step_ms(),
+            image_s=clock.image_s,
         )
 
     def note_selection(self, record: Values) -> None:

@@ -286,6 +286,8 @@ class Trainer:
             with clock.watch.lap(CALIBRATION):
                 profile = costs.with_cache_costs(profile, steps.objective, self.model.optimizer, minibatch)
         solves = self.head == "solve" and (first_call or not scheme.trains)
+        if not scheme.trains and not solves:
+            raise UsageError(f'the scheme {self.scheme_name} solves the head alone: pass head="solve".')
         head = HeadPass(self.model, clock, feed) if solves else None
         if state.rho is not None and profile is not None:
             require_reachable(state.rho, profile, cached)
@@ -304,7 +306,7 @@ class Trainer:
             by_share=cached and scheme.selects and not self._deterministic and not clock.deadline,
             interval=self._interval,
             by_deadline=clock.deadline is not None,
-            check_s=clock.deadline.check_s if clock.deadline else 0.0,
+            batch_size=feed.batch_size,
             trains=scheme.trains,
             selects=scheme.selects,
             scores=scheme.needs_scores,

@@ -63,7 +63,20 @@ def test_tensors_are_scored_on_minibatches_of_an_order_of_their_own(tf):
 
 def test_all_test_images_come_as_stored(tf):
     assert numbers(make(evaluation_batch_size=2).test()) == [[0, 1], [2, 3], [4]]
-    assert numbers(make(evaluation_batch_size=2).test(every=2)) == [[0, 2], [4]]
+
+
+def test_the_first_images_of_a_part_are_a_sample_with_all_classes(tf):
+    """Of the labels of 60 images a third is 1."""
+
+    def data(seed):
+        made = make(test=60, evaluation_batch_size=7, seed=seed)
+        made.test_split.labels[:] = np.arange(60) % 3 == 0
+        return made
+
+    first, rest = (sum(numbers(data(1).test(*part)), []) for part in ((0, 15), (15, 60)))
+    assert sorted(first + rest) == list(range(60)) and first == sorted(first)
+    assert labels(data(1).test(0, 15)).sum() == 5 and labels(data(1).test(15, 30)).sum() == 5
+    assert numbers(data(1).test(0, 15)) == numbers(data(1).test(0, 15)) != numbers(data(2).test(0, 15))
 
 
 def test_what_cannot_be_divided_into_minibatches_is_refused():

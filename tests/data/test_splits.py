@@ -11,6 +11,7 @@ from elastictrainer.data.splits import (
     decode_in_order,
     split_dataset,
     stratified_mask,
+    stratified_places,
 )
 
 
@@ -189,3 +190,17 @@ def test_a_class_too_small_to_divide_names_the_option_that_was_given(option):
     images = np.zeros((4, 2, 2, 3), np.uint8)
     with pytest.raises(UsageError, match=f"'b' has 1 image.*--{option.replace('_', '-')} needs"):
         parts_of({"all": ArraySplit(images, np.array([0, 0, 0, 1]))}, **{option: 0.5})
+
+
+@pytest.mark.parametrize("counts", [(50, 30, 20), (1, 1, 98), (7,), (3, 0, 9)])
+@pytest.mark.parametrize("seed", range(3))
+def test_any_number_of_first_places_has_the_same_share_of_every_class(counts, seed):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    places = stratified_places(labels, seed)
+    assert sorted(places) == list(range(len(labels)))
+    for first in range(len(labels) + 1):
+        found = np.bincount(labels[places < first], minlength=len(counts))
+        assert np.all(np.abs(found - first * np.array(counts) / len(labels)) <= 1)
+    np.testing.assert_array_equal(places, stratified_places(labels, seed))
+    if len(counts) > 2:
+        assert (places != stratified_places(labels, seed + 1)).any()

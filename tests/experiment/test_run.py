@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from elastictrainer import RunError, UsageError
-from elastictrainer.experiment.run import deadline_of, train
+from elastictrainer.experiment.run import _reserve_s, train
 from elastictrainer.experiment.run_images import load_run_images
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs import resident
@@ -329,28 +329,9 @@ def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings
         assert summary["loss"] == min(losses)
 
 
-def ending(validation=(), more_s=0.0, exports=0):
-    """The deadline of a run with 100 test images and perhaps some to validate, and what it has measured."""
-    evaluation, record = SimpleNamespace(image_s=0.0), SimpleNamespace(writing_s=0.0)
-    found = deadline_of(60.0, more_s, [*validation, 100], evaluation, record, 0.05, 4, exports)
-    return found, evaluation, record
-
-
 def test_what_the_run_has_measured_takes_the_place_of_what_was_expected():
-    found, evaluation, record = ending()
-    expected_s = found.reserve_s()
-    evaluation.image_s = 0.02
-    assert expected_s - found.reserve_s() == pytest.approx(100 * (0.05 - 0.02))
-    writing_s = found.reserve_s()
+    record = SimpleNamespace(writing_s=0.0)
+    expected_s = _reserve_s(record, 0)
     record.writing_s = 10.0
-    assert found.reserve_s() > writing_s + 15, "a checkpoint and the model"
-    assert found.check_s < expected_s, "of a quarter of the images"
-
-
-def test_validated_weights_are_tested_as_well_and_an_export_takes_time():
-    assert ending(validation=[50])[0].reserve_s() - ending()[0].reserve_s() == pytest.approx(50 * 0.05)
-    assert ending(exports=1)[0].reserve_s() > ending()[0].reserve_s() + 5
-
-
-def test_a_resumed_run_has_more_time():
-    assert ending()[0].more_s == 0 and ending(more_s=30.0)[0].more_s == 30
+    assert _reserve_s(record, 0) > expected_s + 15, "a checkpoint and the model"
+    assert _reserve_s(record, 1) > _reserve_s(record, 0) + 5, "an export takes time"

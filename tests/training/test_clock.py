@@ -102,10 +102,10 @@ def test_the_age_of_the_process_counts_and_what_it_slept_does_not():
     with clock.watch.lap(STEPS):
         for _ in range(20):
             time.now += 0.01
-            assert clock.took(10.0, STEPS, 0.5, "these") == 10.0
+            assert clock.took(10.0, STEPS, "these") == 10.0
         time.now += 3600.0
-        assert clock.took(3.6e6, STEPS, 0.5, "these") == 10.0
-        assert clock.took(99.0, STEPS, 0.5, "these") == 99.0, "ten times as long is no sleep"
+        assert clock.took(3.6e6, STEPS, "these") == 10.0
+        assert clock.took(99.0, STEPS, "these") == 99.0, "ten times as long is no sleep"
     assert clock.watch.of(SUSPENDED) == pytest.approx(3600 - 0.01)
     assert clock.spent_s() == pytest.approx(5.0 + 21 * 0.01)
 
@@ -113,27 +113,30 @@ def test_the_age_of_the_process_counts_and_what_it_slept_does_not():
 def test_a_step_is_compared_with_steps_like_it_and_a_device_that_stays_slow_is_believed():
     clock = Clock()
     for ms, like in ((1.0, "cached"), (50.0, "uncached")):
-        assert [clock.took(ms, STEPS, 1.0, like) for _ in range(30)] == [ms] * 30
-    assert [clock.took(5000.0, STEPS, 1.0, "first ones") for _ in range(3)] == [5000.0] * 3
-    slow = [clock.took(ms, STEPS, 1.0, "slow") for ms in [10.0] * 100 + [200.0] * 200]
+        assert [clock.took(ms, STEPS, like) for _ in range(30)] == [ms] * 30
+    assert [clock.took(5000.0, STEPS, "first ones") for _ in range(3)] == [5000.0] * 3
+    slow = [clock.took(ms, STEPS, "slow") for ms in [10.0] * 100 + [200.0] * 200]
     assert slow[-100:] == [200.0] * 100
 
 
-@pytest.mark.parametrize(
-    "paces, slowdown",
-    [
-        ([(150.0, 0.2)] * 67 + [(600.0, 0.4)] * 40, 2.0),  # whatever the steps train
-        ([(1000.0, 1.0)] * 20 + [(500.0, 1.0)] * 20, 1.0),  # a faster device has none
-        ([(150.0, 1.0)] * 90 + [(300.0, 1.0)] * 15 + [(150.0, 1.0)] * 60, 1.0),  # it comes and goes
-        ([(105.0 if k % 50 == 0 else 5.0, 1.0) for k in range(5000)], 1.0),  # it takes turns
-    ],
-    ids=["half the speed", "faster", "another process for a while", "another process in turns"],
-)
-def test_a_device_that_becomes_slower_keeps_more_for_the_end(paces, slowdown):
-    clock = Clock(deadline=Deadline(100.0, lambda: 7.0))
-    for ms, predicted in paces:
-        clock.took(ms, STEPS, predicted, "alike")
-    assert clock.slowdown == pytest.approx(slowdown) and clock.end_s == 100.0 - 7.0 * slowdown
+def test_what_evaluation_is_known_to_take_is_kept_a_fifth_of_the_time_at_most():
+    time = Time()
+    clock = Clock(deadline=Deadline(100.0, lambda: 5.0, images=1000, age_s=time))
+    assert clock.ending_s == 5.0, "not known"
+    clock.image_s = 0.01
+    assert clock.ending_s == 15.0 and clock.end_s == 85.0
+    clock.image_s = 0.1
+    assert clock.ending_s == 25.0
+    time.now = 30.0
+    assert clock.evaluation_s(ending=False) == 20.0 and clock.evaluation_s(False, of_head=True) == 3.0
+    assert clock.evaluation_s(ending=True) == 65.0, "training has left it"
+    time.now = 90.0
+    assert clock.evaluation_s(ending=False) == clock.evaluation_s(ending=True) == 5.0 and clock.late_s == 0
+    time.now = 107.0
+    assert clock.evaluation_s(ending=True) == -12.0 and clock.late_s == 7.0
+    assert Clock().evaluation_s(ending=False) == np.inf and Clock().late_s == 0
+    more = Clock(deadline=Deadline(100.0, more_s=50.0, images=1000, image_s=1.0, age_s=time))
+    assert more.ending_s == 10.0, "a fifth of what is given now"
 
 
 def test_a_pass_over_the_images_may_take_half_of_what_is_left():
@@ -141,8 +144,7 @@ def test_a_pass_over_the_images_may_take_half_of_what_is_left():
     clock = Clock(deadline=Deadline(9.0, lambda: 4.0, age_s=time))
     time.now = 1.0
     assert clock.pass_ends_s() == 3.0
-    clock.stage = Stage(False, False, 1.0)
-    assert clock.pass_ends_s() == 5.0, "nothing comes after it"
+    assert clock.pass_ends_s(solving_s=1.5) == 3.5, "a head has all but what solving it takes"
     clock = Clock()
     clock.budget_s = 5.0
     assert clock.pass_ends_s() == np.inf, "a share of full training's time ends no pass"

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from elastictrainer import RunError, UsageError
+from elastictrainer import Deadline, RunError, UsageError
 from elastictrainer.training.clock import Clock
-from elastictrainer.training.evaluation import Evaluation, Evaluator
+from elastictrainer.training.evaluation import Evaluation, Evaluator, sampling_error
 from elastictrainer.training.state import RunState
 
 
@@ -157,10 +157,8 @@ def test_a_loss_that_is_not_finite_ends_the_run(tf, model):
 def test_minibatches_that_can_be_read_once_only_are_refused_the_second_time(tf, model):
     once = minibatches(tf)
     evaluation = make(model, once, once)
-    evaluation.evaluate(1)
-    evaluation.run_state.progress.epoch_done(0.0)
     with pytest.raises(UsageError, match="again at each call"):
-        evaluation.evaluate(2)
+        train(evaluation, 2)
 
 
 def test_labels_in_a_column_are_labels(tf, model):
@@ -181,22 +179,120 @@ def test_what_a_softmax_gives_are_probabilities(tf, last):
     assert figures(model, minibatches(tf)) == pytest.approx(expected(tf), rel=1e-4)
 
 
-def test_a_head_is_tested_on_a_part_of_the_images_which_is_no_result(tf, model):
-    asked = []
+class Images:
+    """Images of which 7 of 10 are right; each takes `image_s` seconds of a clock that it sets."""
 
-    def test(every=1):
-        asked.append(every)
-        return minibatches(tf) if every == 1 else minibatches(tf, (3,))
+    def __init__(self, tf, count, image_s):
+        self.tf, self.count, self.image_s, self.now, self.read = tf, count, image_s, 0.0, []
 
-    model.compile("sgd", "mse")
-    evaluation = Evaluation(test, one_of=4)
-    evaluation.run_state = RunState(model, "full", None, Clock(2))
+    def __call__(self, first=None, end=None):
+        self.read.append((first, end))
+        numbers = np.arange(self.count)[slice(first, end)]
+        for some in np.array_split(numbers, range(32, len(numbers), 32)):
+            labels = np.where(some % 10 < 7, 0, 1)
+            yield self.tf.constant(np.tile([9.0, 0, 0], (len(some), 1)), self.tf.float32), labels
+            self.now += self.image_s(self.now) * len(some)
+
+    def evaluation(self, model, seconds, image_s=None, reserve_s=0.0, later=0):
+        """An evaluation in a run of so many seconds."""
+        made = Evaluation(self, images=self.count)
+        made._later = later
+        model.compile("sgd", "mse")
+        deadline = Deadline(
+            seconds, lambda: reserve_s, images=self.count, image_s=image_s, age_s=lambda: self.now
+        )
+        made.run_state = RunState(model, "full", None, Clock(2, 4, deadline))
+        return made
+
+
+@pytest.mark.parametrize(
+    "image_s, images",
+    [
+        (lambda now: 0.01, 1000),
+        (lambda now: 0.05, (320, 400)),
+        (lambda now: 0.05 if now < 5 else 0.15, (160, 280)),  # another process begins
+        (lambda now: 0.15 if now < 5 else 0.03, (350, 550)),
+        (lambda now: 9.9, 32),  # the least
+    ],
+    ids=["all", "some", "slower", "faster", "far too slow"],
+)
+def test_as_many_images_are_evaluated_as_there_is_time_for(tf, model, image_s, images):
+    """20 s are left, and 1 s of them is for the rest."""
+    test = Images(tf, 1000, image_s)
+    evaluation = test.evaluation(model, 20.0, image_s=0.05, reserve_s=1.0)
+    evaluation.run_state.progress.epoch_done(0.0)
+    summary = evaluation.conclude()
+    count = summary["evaluated_images"]
+    assert summary["test_images"] == 1000
+    if images == 1000:
+        assert count == 1000 and summary["accuracy_error"] == 0 and summary["accuracy"] == 0.7
+    elif images == 32:
+        assert count == 32, "late, but a result"
+    else:
+        assert images[0] <= count <= images[1] and 15 < test.now <= 21
+        assert summary["accuracy_error"] == sampling_error(summary["accuracy"], count, 1000) > 0
+    ends = [end for _, end in test.read]
+    assert [first for first, _ in test.read] == [0, *ends[:-1]], "each part goes on behind the one before"
+
+
+def test_there_is_nothing_to_sample_without_a_deadline_or_with_time_enough(tf, model):
+    test = Images(tf, 100, lambda now: 0.01)
+    test.evaluation(model, 100.0, image_s=0.01).evaluate(0)
+    without = test.evaluation(model, 100.0)
+    without.run_state.clock = Clock(2, 4)
+    assert without.evaluate(0)["accuracy_error"] == 0 and test.read == [(None, None)] * 2
+
+
+def test_a_solved_head_is_evaluated_in_little_of_the_time_and_a_sample_is_no_result(tf, model):
+    test = Images(tf, 1000, lambda now: 0.01)
+    evaluation = test.evaluation(model, 100.0, image_s=0.01)
     record = evaluation.evaluate(0)
-    first_s = evaluation.image_s
-    assert asked == [4] and record["one_of"] == 4 and 0 <= record["val_accuracy"] <= 1
-    assert 0 < 3 * first_s <= evaluation.run_state.clock.watch.of("validation"), "of each of three images"
+    assert 200 <= record["evaluated_images"] <= 320 and test.now <= 3.2, "3 % are 3 s, which suffice for 300"
+    assert record["accuracy_error"] > 0 and evaluation.state() == []
+    evaluation.run_state.model.stop_training = True
+    assert evaluation.evaluate(1)["evaluated_images"] == 1000, "the time that is left"
     evaluation.run_state.progress.epoch_done(1.0)
-    assert evaluation.conclude()["accuracy"] == pytest.approx(expected(tf)[1]) and asked == [4, 1]
+    read = len(test.read)
+    assert evaluation.conclude()["accuracy"] == 0.7 and len(test.read) == read, "these weights are known"
+    short, model.stop_training = Images(tf, 1000, lambda now: 0.01), False
+    assert short.evaluation(model, 60.0, image_s=0.01).evaluate(0) == {} and not short.read
+
+
+def test_what_is_evaluated_later_at_the_end_keeps_its_share_of_the_time(tf, model):
+    test = Images(tf, 1000, lambda now: 0.05)
+    evaluation = test.evaluation(model, 20.0, image_s=0.05, later=3000)
+    evaluation.run_state.progress.epoch_done(0.0)
+    evaluation.conclude()
+    assert 3 < test.now <= 5, "a quarter"
+
+
+def test_what_an_image_takes_is_measured_at_the_start_where_it_is_not_known(tf, model):
+    test = Images(tf, 1000, lambda now: 0.01)
+    evaluation = test.evaluation(model, 100.0)
+    evaluation.on_train_begin()
+    assert test.read == [(0, 16), (16, 32)] and evaluation.run_state.clock.image_s > 0
+    known = test.evaluation(model, 100.0, image_s=0.02)
+    known.on_train_begin()
+    assert len(test.read) == 2 and known.run_state.clock.image_s == 0.02
+
+
+@pytest.mark.parametrize("right, images, of", [(0.884, 700, 2903), (1.0, 40, 1000), (0.5, 300, 400)])
+def test_the_error_holds_in_95_of_100_samples(right, images, of):
+    """By drawing many samples of images of which a share is right."""
+    random = np.random.default_rng(1)
+    drawn = random.hypergeometric(round(right * of), of - round(right * of), images, 4000) / images
+    held = [abs(found - round(right * of) / of) <= sampling_error(found, images, of) for found in drawn]
+    assert 0.94 <= np.mean(held) <= 1.0
+    assert sampling_error(right, of, of) == 0 < sampling_error(right, images, of) < 0.15
+
+
+def test_minibatches_of_any_size_need_one_graph(tf, model, monkeypatch):
+    traced, minibatch = [], Evaluator._minibatch
+    monkeypatch.setattr(Evaluator, "_minibatch", lambda *given: traced.append(1) or minibatch(*given))
+    evaluator = Evaluator(model)
+    for sizes in ((2,), (4, 4, 1)):
+        evaluator(minibatches(tf, sizes))
+    assert len(traced) == 1
 
 
 def test_the_time_of_an_image_leaves_out_compiling(tf, model):
@@ -212,9 +308,6 @@ def test_the_time_of_an_image_leaves_out_compiling(tf, model):
     assert evaluator.image_s == 2.0
     evaluator(timed([4, 4, 2], [10.0, 8.0, 2.0]))
     assert evaluator.image_s == 2.0, "the graph is there"
-    smaller = Evaluator(model, clock=lambda: now[0])
-    smaller(timed([4, 4, 2], [100.0, 8.0, 50.0]))
-    assert smaller.image_s == 2.0, "a smaller last minibatch compiles as well"
     alone = Evaluator(model, clock=lambda: now[0])
     alone(timed([4], [100.0]))
     assert alone.image_s == 25.0, "there is no other minibatch"
