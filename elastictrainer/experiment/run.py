@@ -116,7 +116,6 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     trained_by: Union[str, schemes.Scheme] = settings.scheme
     if profile is None and scheme.selects:  # there was no room, or no time
         trained_by, limit = schemes.LastLayers() if limit is None else "head-alone", None
-        rates = rates and rates.for_epochs(0)
     cache_bytes, cache_folder = settings.activation_cache_memory, settings.activation_cache_dir
     cache = CacheSettings(
         settings.activation_cache,
