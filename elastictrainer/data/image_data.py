@@ -48,11 +48,6 @@ class ImageData:
                 f"{self.name}: the class name {broken[0]!r} cannot stand in a list of labels; rename it, in "
                 "letters, digits, spaces and signs."
             )
-        if self.train_split.count < self.batch_size:
-            raise UsageError(
-                f"{self.name} has {self.train_split.count} training images, fewer than one minibatch of "
-                f"{self.batch_size}; lower --batch-size."
-            )
 
     def class_weights(self) -> List[float]:
         """Return a weight for each label, so that all classes count alike; UsageError for one without images.
@@ -110,8 +105,8 @@ class ImageData:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Return full minibatches in an epoch; the few images left over differ from epoch to epoch."""
-        return self.train_split.count // self.batch_size
+        """Return the minibatches of an epoch; the last one is filled up with the epoch's first images."""
+        return -(-self.train_split.count // self.batch_size)
 
     def stream(self, epoch: int = 0, first: int = 0) -> tf.data.Dataset:
         """Return minibatches from number `first` of an epoch on, epoch after epoch without end.
@@ -173,7 +168,7 @@ class ImageData:
 
         def examples(number: tf.Tensor) -> tf.data.Dataset:
             skipped = tf.where(tf.equal(number, epoch), first * self.batch_size, 0)
-            full = ordered(seed_of(number)).take(self.steps_per_epoch * self.batch_size)
+            full = ordered(seed_of(number)).repeat().take(self.steps_per_epoch * self.batch_size)
             return full.skip(tf.cast(skipped, tf.int64))
 
         endless = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples)

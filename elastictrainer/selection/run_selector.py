@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.selector import (
+    LAST_LAYERS,
     OVER_BUDGET,
     UNCHANGED,
     Solver,
@@ -110,6 +111,7 @@ class Selector:
             "predicted_ratio": step_ms / possible.full_ms,
             "kept_previous": exception == UNCHANGED,
             "over_budget": exception == OVER_BUDGET,
+            "last_layers": exception == LAST_LAYERS,
             "cached": cached,
         }
         if scored:
@@ -137,6 +139,8 @@ class Selector:
         record, remark, worth = self._record, "", ""
         if record["kept_previous"]:
             remark = ", as before: no tensor's update promises to lower the loss"
+        elif record["last_layers"]:
+            remark = ", the last layers: no tensor's update promises to lower the loss"
         elif record["over_budget"]:
             target = record["rho_target"]
             remark = f", over the budget of {target:.3f}: no tensor of positive importance costs less"

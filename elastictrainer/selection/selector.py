@@ -11,6 +11,7 @@ from elastictrainer.profiler.cost_groups import Mask, Numbers
 from elastictrainer.profiler.profile import Profile
 
 UNCHANGED = "unchanged"  # the selection is the previous one: no tensor has a positive importance
+LAST_LAYERS = "last layers"  # as many as fit the budget train: no tensor has a positive importance
 OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
 # From the profile, the (N,) importances and the ms that a step may take, to the (N,) bool of what trains, all
 # in the order of `model.trainable_weights`.
@@ -145,13 +146,13 @@ def select_with_fallback(
     """Select as `select` does, with a fallback where its answer is empty.
 
     Where all tensors of positive importance exceed the budget, that is the cheapest of them; where there is
-    none, `previous`, the (N,) selection so far.
+    none, `previous`, the (N,) selection so far, or before the first one the last layers.
 
     Returns:
-        (N,) bool; and UNCHANGED or OVER_BUDGET where the mask is not the answer of `select`, else None.
+        (N,) bool; and UNCHANGED, LAST_LAYERS or OVER_BUDGET where `select` has no other answer, else None.
 
     Raises:
-        UsageError: as `select`; or no importance is positive, and there is no previous selection.
+        UsageError: as `select`.
     """
     mask = select(profile, importance, rho, solver=solver, memory=memory).mask
     if mask.any():
@@ -160,11 +161,8 @@ def select_with_fallback(
     if useful.any():
         return np.arange(len(profile)) == np.argmin(np.where(useful, profile.alone_ms, np.inf)), OVER_BUDGET
     if previous is None:
-        raise UsageError(
-            "no tensor's update promises to lower the loss. Is the learning rate too high, or the model "
-            "trained already? Try a lower learning rate, or more minibatches to score on"
-            " (Trainer: importance_batches, et-train: --importance-batches)."
-        )
+        worth = np.ones(len(profile))
+        return select(profile, worth, rho, solver=freeze_below, memory=memory).mask, LAST_LAYERS
     return previous, UNCHANGED
 
 

@@ -101,7 +101,9 @@ class HeadPass:
         self.latest: Tuple[Any, tf.Tensor] = self._labels, self.head.layer(self._features[-1])
         self.clear()
         seconds = self._clock.watch.of(HEAD, CACHE_WRITE)
-        LOG.info(f"head solved on {images} images in {seconds:.1f} s, loss {loss:.3f}")
+        every = self._feed.batch_size * self._clock.steps_per_epoch
+        part = "" if images >= every else f" on {images} of {every} images"
+        LOG.info(f"head solved{part} in {seconds:.1f} s, loss {loss:.3f}")
         return {"images": images, "loss": loss, "seconds": seconds}
 
     def _read(self, count: int) -> None:

@@ -27,6 +27,8 @@ def settings(tf, image_folder, tmp_path, monkeypatch):
                 "model": "usermodels:good",
                 "dataset": str(image_folder),
                 "image_size": 16,
+                "batch_size": 4,
+                "optimizer": "sgd",
                 "learning_rate": 0.003,
                 "importance_batches": 2,
                 "interval": 1,

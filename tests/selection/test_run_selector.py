@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from cache_builders import reusable_chain
-from elastictrainer import Profile, UsageError
+from elastictrainer import Profile
 from elastictrainer.selection.run_selector import Selector
-from elastictrainer.selection.selector import OVER_BUDGET, UNCHANGED, freeze_below, select_with_fallback
+from elastictrainer.selection.selector import (
+    LAST_LAYERS,
+    OVER_BUDGET,
+    UNCHANGED,
+    freeze_below,
+    select_with_fallback,
+)
 from log_lines import listen
 
 CHAIN = Profile.from_chain(list("abcd"), 10.0, [1, 1, 1, 1], [8, 8, 8, 8])  # a is nearest the input
@@ -46,16 +52,12 @@ class Run:
         ([5, 1, 1, -1], 0.5, None, [2], OVER_BUDGET),
         ([5, 1, 1, -1], 0.5, PREVIOUS, [2], OVER_BUDGET),
         ([-1, 0, -2, -1], 0.8, PREVIOUS, [1, 3], UNCHANGED),
+        ([-1, 0, -2, -1], 0.65, None, [2, 3], LAST_LAYERS),
     ],
 )
 def test_choose_falls_back_to_the_cheapest_or_the_previous(importance, rho, previous, selected, exception):
     mask, what = select_with_fallback(CHAIN, np.array(importance, float), rho, previous=previous)
     assert (np.flatnonzero(mask).tolist(), what) == (selected, exception)
-
-
-def test_a_first_selection_without_any_importance_is_an_error():
-    with pytest.raises(UsageError, match="lower the loss"):
-        select_with_fallback(CHAIN, np.array([-1.0, 0.0, -2.0, -1.0]), 0.8)
 
 
 def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
@@ -71,7 +73,14 @@ def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
     (record, _) = json.loads(json.dumps(run.records, allow_nan=False))
     assert set(record) == {
         *("step", "selected", "rho_target", "predicted_ms", "predicted_ratio", "importance"),
-        *("importance_selected", "importance_positive", "kept_previous", "over_budget", "cached"),
+        *(
+            "importance_selected",
+            "importance_positive",
+            "kept_previous",
+            "over_budget",
+            "last_layers",
+            "cached",
+        ),
     }
     assert record["selected"] == [2, 3] and record["rho_target"] == 0.65 and not record["cached"]
     assert run.said[0].startswith("selected 2 of 4 ")

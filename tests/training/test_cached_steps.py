@@ -118,10 +118,7 @@ def test_sample_weights_are_cached(tf):
     for weights in (np.ones(48), np.zeros(48)):
         trainer = trainer_of(tf)
         before = weights_of(trainer.model)
-        try:
-            trainer.fit(x, y, sample_weight=weights.astype("float32"), batch_size=4, epochs=4, verbose=0)
-        except Exception as error:
-            assert "promises to lower" in str(error)  # a loss that is always zero
+        trainer.fit(x, y, sample_weight=weights.astype("float32"), batch_size=4, epochs=4, verbose=0)
         results.append(any(not np.array_equal(a, b) for a, b in zip(before, weights_of(trainer.model))))
     assert results == [True, False]
 
