@@ -24,12 +24,14 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.timing import time_steps
+from elastictrainer.training.clock import process_age_s
 from elastictrainer.training.memory import MemoryLimit, weight_bytes
 
 PROFILES = Path("profiles")
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
 _NO_TIME = "no profile: it would take more than a tenth of the time. The last layers train, if there is time"
+_LIKE_LOADING = 2.0  # times as long as all before it takes a short profile, at least, also on a slow device
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 
 
@@ -112,7 +114,7 @@ def obtain_profile(
         LOG.info(f"profile: {path}")
     elif scheme.selects:
         short, options = _effort(calibration_s, time_s)
-        if options["allowed_s"] < _SHORT_S:
+        if short and options["allowed_s"] < max(_SHORT_S, _LIKE_LOADING * process_age_s()):
             LOG.info(_NO_TIME)
             return None
         if not short:

@@ -30,7 +30,8 @@ SHARED = (LOOP, CHECKPOINT, BUILDING, FULL_TRACING)  # full training takes it as
 NOT_TRAINING = (VALIDATION, CALIBRATION, SUSPENDED)
 
 _MOST_OF_BUDGET = 0.5  # that is left, for a pass over the images: the rest is for training on its result
-_EVALUATION, _HEAD_EVALUATION = 0.2, 0.03  # of a deadline's time at most, for evaluation; of the solved head
+# Of the time that a deadline leaves after loading, at most: for evaluation; for that of the solved head.
+_EVALUATION, _HEAD_EVALUATION = 0.2, 0.03
 # A step that takes longer than so many times the median of the latest ones was not training all the time.
 _ASLEEP_AFTER, _LATEST = 10, 100
 _KNOWN = 20  # steps whose median is worth something
@@ -156,7 +157,9 @@ class Clock:
         self.stage: Optional[Stage] = None
         self.stage_begun = False
         self.image_s = deadline.image_s if deadline else None
-        self._given_s = (deadline.more_s or deadline.seconds) if deadline else 0.0
+        # What a deadline leaves after the start of the process, which may take most of a short one.
+        given_s = (deadline.more_s or deadline.seconds) - deadline.age_s() if deadline else 0.0
+        self._given_s = max(0.0, given_s)
         self._total_s = deadline.seconds + deadline.more_s if deadline else 0.0
         self._before_s = 0.0  # what an interrupted run had taken
         self._lost_s = 0.0  # in which the machine slept: they count for nothing

@@ -223,8 +223,7 @@ def parts_of(work: Work, now: Now, intervals: int, scored: bool) -> Parts:
 
 def plan_lines(work: Work, now: Now, stage: Stage) -> List[str]:
     """Return how the time of a run by the clock is divided, a line for each part."""
-    if now.end_s is None:
-        return []
+    assert now.end_s is not None
     count = _intervals_left(work, now) if stage.trains else 0
     parts = parts_of(work, now, count, work.scores and stage.trains and not stage.last_layers)
     intervals = {0: "", 1: ", in one interval"}.get(count, f", in {count} intervals")

@@ -12,7 +12,7 @@ from elastictrainer import UsageError
 from elastictrainer.experiment import assembly, profiling
 from elastictrainer.experiment.settings import TrainSettings, parse_bytes
 from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.profile_model import traced_memory
+from elastictrainer.profiler.profile_model import TooSlow, traced_memory
 from elastictrainer.runs import resident
 from elastictrainer.selection import schemes
 from elastictrainer.steps import optimizers
@@ -82,3 +82,44 @@ def test_tensors_whose_time_is_estimated_are_named(tf, monkeypatch, estimated):
     assert profiling.make_profile(model, batch(tf), None, {}) is marked
     lines = [line for line in said if "estimated from FLOPs" in line]
     assert [line.split(": ")[-1].split(", ") for line in lines] == ([estimated] if estimated else [])
+
+
+@pytest.mark.parametrize(
+    "time_s, age_s, expected",
+    [
+        (None, 900.0, "whole"),
+        (3000.0, 5.0, "whole"),
+        (200.0, 5.0, "short"),
+        (140.0, 5.0, ""),
+        (200.0, 12.0, ""),
+    ],
+)
+def test_a_profile_is_made_where_it_fits_into_a_tenth_of_the_time(
+    tf, tmp_path, monkeypatch, time_s, age_s, expected
+):
+    """Where loading took long the device is slow, or other programs run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profiling, "process_age_s", lambda: age_s)
+    model, made, said = small_network(tf), [], listen()
+
+    def make(*arguments, **options):
+        made.append("short" if options.get("must_fit") else "whole")
+        profile = invented_profile(model)
+        profile.metadata["calibration_seconds"] = options["calibrate_s"]
+        return profile
+
+    monkeypatch.setattr(profiling, "make_profile", make)
+    metadata = assembly.profile_metadata(TrainSettings(), model, (8, 8, 3), 2)
+    scheme, optimizer = schemes.create("elastic"), optimizers.make("sgd")
+    profile = profiling.obtain_profile(model, metadata, lambda: batch(tf), optimizer, scheme, 40.0, time_s)
+    assert made == [expected][: bool(expected)] and (profile is None) == (not expected)
+    assert len(list(tmp_path.glob("profiles/*.json"))) == (expected == "whole")
+    assert any("no profile: " in line for line in said) == (not expected)
+
+
+def test_a_profile_whose_graph_takes_too_long_is_given_up(tf):
+    model, optimizer = usermodels.good((8, 8, 3), 2), optimizers.make("sgd")
+    options = {"warmup_steps": 1, "steps": 2, "calibrate_s": 0.1, "must_fit": True}
+    with pytest.raises(TooSlow):
+        profiling.make_profile(model, batch(tf), optimizer, {}, allowed_s=1e-3, **options)
+    assert profiling.make_profile(model, batch(tf), optimizer, {}, allowed_s=600.0, **options).full_ms > 0

@@ -33,6 +33,15 @@ def test_an_elastic_scheme_trains_exactly_its_selection(tf, name):
     assert changed_tensors(run.model, before) == selected
 
 
+def test_the_last_tenth_of_the_tensors_trains_by_rule_with_the_head_at_least(tf):
+    model = small_network(tf)
+    names = tensor_names(model)
+    assert np.array(names)[schemes.LastLayers().mask(model)].tolist() == ["head/kernel", "head/bias"]
+    more = schemes.LastLayers()
+    more.SHARE = 0.4
+    assert np.flatnonzero(more.mask(model)).tolist() == [6, 7, 8, 9] and len(names) == 10
+
+
 def test_a_users_own_scheme_is_found_by_its_place(tf):
     run = SelectorRun(tf, schemes.create("userschemes:OddTensors"), None, steps_per_epoch=2)
     before = weights_of(run.model)

@@ -135,6 +135,10 @@ def test_what_evaluation_is_known_to_take_is_kept_a_fifth_of_the_time_at_most():
     time.now = 107.0
     assert clock.evaluation_s(ending=True) == -12.0 and clock.late_s == 7.0
     assert Clock().evaluation_s(ending=False) == np.inf and Clock().late_s == 0
+    time.now = 10.0
+    late = Clock(deadline=Deadline(60.0, images=1000, image_s=1.0, age_s=time))
+    assert late.ending_s == 10.0, "a fifth of what loading has left"
+    time.now = 0.0
     more = Clock(deadline=Deadline(100.0, more_s=50.0, images=1000, image_s=1.0, age_s=time))
     assert more.ending_s == 10.0, "a fifth of what is given now"
 

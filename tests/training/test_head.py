@@ -7,7 +7,7 @@ import pytest
 
 from builders import ArrayData, bright_images, invented_profile, train_classifier
 from cache_builders import with_reuse
-from elastictrainer import Elastic, RunFolder, Trainer, UsageError
+from elastictrainer import Deadline, Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.steps.objective import SmoothedCrossentropy
 from elastictrainer.training.callbacks import TrainerCallback
@@ -93,6 +93,33 @@ def test_the_cached_features_give_the_head_that_a_pass_of_its_own_gives(tf):
         _, _, _, noting = run_of(tf, scheme="traditional-tl", activation_cache=cache)
         kernels.append(noting.kernels[0])
     np.testing.assert_allclose(*kernels, rtol=0.05, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "seconds, times, all_images, trains",
+    [(0.1, 100, False, False), (6.0, 100, False, False), (10.0, 2000, True, False), (60.0, 100, True, True)],
+    ids=["none", "a part", "the head", "layers"],
+)
+def test_the_time_gives_as_much_as_fits_and_no_error(tf, monkeypatch, seconds, times, all_images, trains):
+    """Each look at the clock takes a tenth of a second; steps take so many `times` the invented profile's."""
+    now, model = [0.0], residual(tf)
+
+    def age_s():
+        now[0] += 0.1
+        return now[0]
+
+    monkeypatch.setattr("elastictrainer.training.planner.GRAPH_STEPS", 0.1)
+    profile = with_reuse(invented_profile(model))
+    deadline = Deadline(seconds, age_s=age_s)
+    options = {"deterministic": False, "scheme": "freeze-below", "deadline": deadline, "epochs": 2}
+    _, history, said, noting = run_of(tf, profile=profile.for_batch(4, 4 * times), **options)
+    (record,) = noting.records
+    assert (record["images"] == 80) == all_images and record["images"] >= 4
+    assert (history.elastic["steps"] > 1) == trains and len(history.history["loss"]) >= 1
+    assert any("the time allows" in line and "minibatches" in line for line in said) == (not all_images)
+    if seconds == 10.0:
+        assert sum("the solved head stays" in line for line in said) == 1
+        assert not history.selections and not history.elastic["cached_share"]
 
 
 def test_a_run_folder_has_a_usable_model_and_its_numbers_before_the_first_step(tf, tmp_path):

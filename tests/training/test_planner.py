@@ -215,7 +215,6 @@ def test_the_plan_has_a_line_for_each_part():
     assert "in 2 intervals; then 5 s to evaluate" in lines[3]
     now = replace(now, end_s=250.0, ending_s=0.0)
     assert "in one interval" in plan_lines(work, now, next_stage(work, now))[3]
-    assert plan_lines(work, Now(), Stage(True, False, 1.0)) == []
 
 
 def share(work, now, stage, cached=True, graphs_s=GRAPH_STEPS * 0.1):
