@@ -15,18 +15,18 @@ from typing import Set
 
 PACKAGE = Path(__file__).resolve().parents[1] / "elastictrainer"
 LIMITS = {
-    "cli": 525,
-    "plotting": 425,
-    "fleet": 700,
+    "cli": 510,
+    "plotting": 420,
+    "fleet": 680,
     "experiment": 1400,
     "training": 2500,
-    "cache": 875,
-    "selection": 575,
-    "profiler": 1225,
-    "models": 800,
+    "cache": 790,
+    "selection": 570,
+    "profiler": 1210,
+    "models": 775,
     "steps": 1125,
-    "data": 925,
-    "runs": 550,
+    "data": 915,
+    "runs": 540,
     "(top)": 150,
 }
 FILES = 130
