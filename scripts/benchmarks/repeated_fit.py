@@ -62,9 +62,7 @@ def main():
     print(f"later calls          {statistics.median(row['overhead_s'] for row in later):8.2f} s (median)")
     if scoring:
         print(f"those that score     {statistics.median(scoring):8.2f} s (median of {len(scoring)})")
-    print(
-        f"resident memory      {early:8.0f} MB after a fifth of the calls, {rows[-1]['resident_mb']:.0f} later"
-    )
+    print(f"resident memory      {early:8.0f} MB after a fifth, {rows[-1]['resident_mb']:.0f} at the end")
     bench.write_json(options.output, {"options": vars(options), "rows": rows})
 
 
