@@ -15,18 +15,18 @@ from typing import Set
 
 PACKAGE = Path(__file__).resolve().parents[1] / "elastictrainer"
 LIMITS = {
-    "cli": 525,
-    "plotting": 425,
-    "fleet": 700,
-    "experiment": 1400,
+    "cli": 510,
+    "plotting": 420,
+    "fleet": 680,
+    "experiment": 1390,
     "training": 2515,
-    "cache": 800,
-    "selection": 575,
-    "profiler": 1225,
-    "models": 800,
+    "cache": 790,
+    "selection": 580,
+    "profiler": 1215,
+    "models": 775,
     "steps": 1300,
-    "data": 925,
-    "runs": 550,
+    "data": 920,
+    "runs": 545,
     "(top)": 150,
 }
 FILES = 130

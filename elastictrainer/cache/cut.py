@@ -4,7 +4,9 @@ The cut goes by ops, not by layers: layers that train behind frozen ones may beg
 subclassed networks, recurrent loops and attention have no layers to cut at.
 
 A cut of the least sum of reading and computing time, a minimum cut of the graph, gained nothing over storing
-the last frozen tensors: above four tensors of MobileNetV2 both stored the same 16 to 263 kB an example.
+the last frozen tensors: above four tensors of MobileNetV2 both stored the same 16 to 263 kB an example. So
+they did in 38 of 40 selections of MobileNetV2, ResNet50V2 and DenseNet121 at 96 pixels and of a small ViT; in
+two of ResNet50V2 it stored 46 kB instead of 62, by computing a normalisation again.
 """
 
 import enum

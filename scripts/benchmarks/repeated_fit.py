@@ -44,13 +44,12 @@ def main():
         y = random.integers(0, 10, count)
         began = time.perf_counter()
         figures = trainer.fit(x, y, batch_size=options.batch_size, epochs=1, verbose=0).elastic
-        seconds = time.perf_counter() - began
-        steps_s = figures["seconds"].get("steps", 0.0) + figures["seconds"].get("cache_read", 0.0)
+        seconds, parts = time.perf_counter() - began, figures["seconds"]
         rows.append(
             {
                 "call": number + 1,
                 "seconds": seconds,
-                "overhead_s": seconds - steps_s,
+                "overhead_s": seconds - parts.get("steps", 0.0) - parts.get("cache_read", 0.0),
                 "scored_s": figures["importance_seconds"],
                 "resident_mb": psutil.Process().memory_info().rss / 2**20,
             }
@@ -63,8 +62,7 @@ def main():
     print(f"later calls          {statistics.median(row['overhead_s'] for row in later):8.2f} s (median)")
     if scoring:
         print(f"those that score     {statistics.median(scoring):8.2f} s (median of {len(scoring)})")
-    last = rows[-1]["resident_mb"]
-    print(f"resident memory      {early:8.0f} MB after a fifth of the calls, {last:.0f} MB at the end")
+    print(f"resident memory      {early:8.0f} MB after a fifth, {rows[-1]['resident_mb']:.0f} at the end")
     bench.write_json(options.output, {"options": vars(options), "rows": rows})
 
 

@@ -26,14 +26,6 @@ def test_chain_pays_dy_of_every_tensor_from_the_output_down_to_the_deepest_selec
     assert profile.full_ms == profile.step_time([True] * 3) == 3.0 + 7.0 + 0.875
 
 
-def test_chain_keeps_the_arrays_it_was_made_from():
-    profile = chain()
-    np.testing.assert_array_equal(profile.t_dw, [1.0, 2.0, 4.0])
-    np.testing.assert_array_equal(profile.t_dy, [0.5, 0.25, 0.125])
-    np.testing.assert_array_equal(profile.order, [2, 1, 0])
-    assert profile.forward_ms == 3.0
-
-
 def test_rho_min_is_the_cheapest_single_tensor():
     profile = chain()
     singles = [profile.step_time(np.arange(3) == i) for i in range(3)]

@@ -187,7 +187,7 @@ def test_kernels_on_gpu_streams_stand_for_the_ops_that_launched_them(space, tmp_
 
 
 def test_a_real_trace_gives_the_checked_in_shares(tmp_path):
-    """Two steps of a small network on two x86 cores; another program added up the sums (make_trace.py)."""
+    """Two steps of a small network on two x86 cores; `make_trace.py` of commit 7dc2fe8 added up the sums."""
     pytest.importorskip("tensorflow")
     (tmp_path / "t.xplane.pb").write_bytes(
         gzip.decompress((DATA / "small_network.xplane.pb.gz").read_bytes())
