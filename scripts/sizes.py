@@ -24,7 +24,7 @@ LIMITS = {
     "selection": 580,
     "profiler": 1215,
     "models": 775,
-    "steps": 1300,
+    "steps": 1320,
     "data": 920,
     "runs": 545,
     "(top)": 150,

@@ -8,6 +8,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
+from elastictrainer.steps.folding import Folding
 from elastictrainer.steps.keras_compat.layers import layers_before
 from elastictrainer.steps.keras_compat.variables import tf_variable
 
@@ -39,9 +40,12 @@ class SolvableHead:
         self.layer = last
         self.held: int = getattr(last, _HELD, 0)
         network = tf.keras.Model(model.inputs, last.input)
-        self.features: Callable[[Any], tf.Tensor] = tf.function(
-            lambda inputs: tf.cast(network(inputs, training=False), tf.float32), reduce_retracing=True
-        )
+        folding = Folding(network)
+
+        def features(inputs: Any) -> tf.Tensor:
+            return tf.cast(folding.call(lambda: network(inputs, training=False)), tf.float32)
+
+        self.features: Callable[[Any], tf.Tensor] = tf.function(features, reduce_retracing=True)
 
     @property
     def classes(self) -> int:

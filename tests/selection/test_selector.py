@@ -12,7 +12,7 @@ from cache_builders import reusable_chain, with_reuse
 from elastictrainer import Profile, UsageError, select
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.memory import StepMemory
-from elastictrainer.selection.selector import freeze_below, select_with_fallback, solve_chain
+from elastictrainer.selection.selector import LAST_LAYERS, freeze_below, select_with_fallback, solve_chain
 from milp_oracle import milp, solve_groups
 
 PROFILES = sorted((Path(__file__).parent.parent / "files" / "profiles").glob("*.json"))
@@ -284,8 +284,8 @@ def test_choose_with_little_time_and_memory():
     profile = case()
     mask, remark = select_with_fallback(profile, np.array([-1.0, 3.0]), profile.rho_min, memory=1020)
     assert mask.tolist() == [False, True] and remark is None
-    with pytest.raises(UsageError, match="no tensor's update"):
-        select_with_fallback(profile, np.array([3.0, -1.0]), 1.0, memory=1020)
+    mask, remark = select_with_fallback(profile, np.array([3.0, -1.0]), 1.0, memory=1020)
+    assert mask.tolist() == [False, True] and remark == LAST_LAYERS
     mask, _ = select_with_fallback(
         profile, np.array([3.0, -1.0]), 1.0, previous=np.array([False, True]), memory=1020
     )

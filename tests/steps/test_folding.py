@@ -7,7 +7,6 @@ from elastictrainer import Objective
 from elastictrainer.steps.graphs import SourceGraph
 from elastictrainer.steps.keras_compat.layers import in_inference_mode, layers_inside
 from elastictrainer.steps.keras_compat.variables import name_of
-from elastictrainer.steps.keras_compat.version import KERAS_3
 from elastictrainer.steps.objective import classification_loss
 
 BATCH = 11  # no number of channels below
@@ -147,7 +146,6 @@ KINDS = of_layers(
     lambda layers: layers.Conv2D(5, 3, dilation_rate=2, padding="same", use_bias=False),
     lambda layers: layers.Dense(6),
 )
-GROUPED = of_layers(lambda layers: layers.Conv2D(6, 3, groups=2))
 
 
 @pytest.mark.parametrize(
@@ -175,16 +173,27 @@ def test_folded_networks_have_the_same_gradients(tf, network, norms, left):
     assert before - after == norms - left
 
 
-def test_groups_are_folded_by_keras_3_alone(tf):
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_convolution_in_groups_is_one_op_for_each(tf, norm):
+    def grouped(tf):
+        layers = tf.keras.layers
+        inputs = x = tf.keras.Input((8, 8, 4))
+        x = layers.Conv2D(6, 3, groups=2, strides=2, padding="same", bias_initializer="ones")(x)
+        return in_inference(tf, inputs, layers.BatchNormalization()(x) if norm else layers.ReLU()(x))
+
     tf.keras.utils.set_random_seed(0)
-    model = varied(tf, GROUPED(tf))
-    (loss, expected, before), (folded_loss, found, after) = (
-        gradients(tf, model, fold) for fold in (False, True)
-    )
-    np.testing.assert_allclose(folded_loss, loss, rtol=1e-5)
+    model = varied(tf, grouped(tf))
+    (loss, expected, _), (split_loss, found, _) = (gradients(tf, model, fold) for fold in (False, True))
+    np.testing.assert_allclose(split_loss, loss, rtol=1e-5)
     for name, gradient in expected.items():
         np.testing.assert_allclose(found[name], gradient, rtol=1e-3, atol=1e-5, err_msg=name)
-    assert before - after == (1 if KERAS_3 else 0)
+    objective = Objective(model, classification_loss())
+    spec = tf.TensorSpec((BATCH, 8, 8, 4)), tf.TensorSpec((BATCH,), tf.int64)
+    function = tf.function(lambda x, y: objective(x, y, True)[1]).get_concrete_function(*spec)
+    reached = SourceGraph(function.graph).upstream([function.outputs[0].op.name])
+    ops = [op for op in function.graph.get_operations() if op.name in reached]
+    assert [op.inputs[0].shape[-1] for op in ops if op.type == "Conv2D"] == [2, 2]
+    assert not any("PartitionedCall" in op.type for op in ops)
 
 
 def test_a_gamma_that_trains_without_its_kernel_stays_beside_the_layer(tf):
