@@ -19,7 +19,7 @@ LIMITS = {
     "plotting": 425,
     "fleet": 700,
     "experiment": 1400,
-    "training": 2500,
+    "training": 2510,
     "cache": 875,
     "selection": 575,
     "profiler": 1225,
