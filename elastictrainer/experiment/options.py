@@ -226,6 +226,7 @@ def refuse_inapplicable(settings: CommonSettings, given: Sequence[str]) -> None:
         settings: of a new run or profile.
         given: the options that the command line set, as `options.given` returns them.
     """
+    MODEL.check(settings.model)  # a mistyped name is none of a model of one's own
     if settings.model in MODEL.names:
         return
     special = [name for name in _OF_BUILT_IN_MODELS if getattr(settings, name) not in _OF_ANY.get(name, ())]

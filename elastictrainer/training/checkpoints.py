@@ -279,6 +279,8 @@ class Checkpointing(TrainerCallback):
         state.selector.restore(saved["selector"])
         state.model.stop_training = saved["stopped"]
         if state.clock.deadline and state.clock.deadline.more_s:  # what ended it early does so no more
+            if state.progress.stopped:
+                state.progress.patient_from = state.progress.epoch
             state.model.stop_training, state.progress.stopped = False, None
         state.last_checkpoint = self._checkpoints.saved()[0]
         LOG.info(f"resumed after step {state.progress.step}, in epoch {state.progress.epoch + 1}")

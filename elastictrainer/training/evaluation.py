@@ -335,7 +335,8 @@ class BestWeights(Evaluation):
             validation: makes the minibatches (images, integer labels).
             test: the same of the test images.
             run: its folder.
-            patience: end the run after so many epochs without better weights; None: never.
+            patience: end the run after so many epochs without better weights; None: never. A run that has
+                ended so and is given more time has them again.
             before_each: called before each minibatch.
             every: see `Evaluation`.
             images: how many each of the two gives; see there.
@@ -349,11 +350,11 @@ class BestWeights(Evaluation):
         state, about = self.run_state, super().evaluate(epoch)
         if about and epoch:
             assert self._best is not None
-            waited = epoch - self._best.epoch
+            since = max(self._best.epoch, state.progress.patient_from)
+            waited = epoch - since
             if self._patience is not None and waited >= self._patience and not self._is_ending(epoch):
                 state.progress.stopped = (
-                    f"no better validation accuracy in {waited} epoch{'s' * (waited > 1)} after epoch "
-                    f"{self._best.epoch}"
+                    f"no better validation accuracy in {waited} epoch{'s' * (waited > 1)} after epoch {since}"
                 )
                 state.model.stop_training = True
         return about

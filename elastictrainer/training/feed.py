@@ -151,12 +151,10 @@ class Feed:
         """Say which part of which minibatch holds a NaN or an infinity, as an epoch of the data is read;
         empty: none, or nobody can tell.
         """
-        epoch, _ = self._next()
-        again = self.repeatable and not self._fault
-        for number, minibatch in enumerate(self.one_pass(self._clock.steps_per_epoch) if again else ()):
-            self._fault = _fault_of(minibatch, epoch, number)
-            if self._fault:
-                break
+        if self.repeatable and not self._fault:
+            read = enumerate(self.one_pass(self._clock.steps_per_epoch))
+            found = (_fault_of(minibatch, self._next()[0], number) for number, minibatch in read)
+            self._fault = next(filter(None, found), "")
         return self._fault
 
     def probe(self, number: int) -> Iterator[Minibatch]:

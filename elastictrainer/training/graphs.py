@@ -65,8 +65,7 @@ def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any, fold: bool) ->
         spec: tf.TensorSpecs of any minibatch.
         fold: see `Objective`.
     """
-    pauses = scheme.selects or not np.all(scheme.mask(model))
-    require_apart(model.optimizer, model.trainable_variables, pauses)
+    require_apart(model.optimizer, model.trainable_variables, scheme.selects or not all(scheme.mask(model)))
     metrics = KerasMetrics(model)
     objective = KerasObjective(model, penalty=scheme.penalty(model), fold=fold)
     steps = CompiledSteps(objective, model.optimizer, [metrics])

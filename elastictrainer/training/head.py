@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from elastictrainer.errors import UsageError
+from elastictrainer.errors import DataError, UsageError
 from elastictrainer.models.solved_head import SolvableHead, solve, solving_s
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps.objective import Minibatch, crossentropy_terms
+from elastictrainer.steps.objective import Minibatch, crossentropy_terms, not_finite_part
 from elastictrainer.steps.timing import CACHE_WRITE
 from elastictrainer.training.clock import HEAD, Clock
 from elastictrainer.training.feed import Feed
@@ -81,6 +81,12 @@ class HeadPass:
     def add(self, features: tf.Tensor, minibatch: Minibatch) -> None:
         """Collect the (batch, width) features of a minibatch."""
         labels, weights = minibatch[1]
+        values = (features, labels, 1.0 if weights is None else weights)
+        if not all(np.isfinite(np.sum(np.asarray(value, np.float64))) for value in values):
+            raise DataError(
+                f"the head cannot be solved: the {not_finite_part(minibatch) or 'features'} of minibatch "
+                f"{len(self._features) + 1} hold NaN or infinite values. Correct them, or leave them out."
+            )
         targets = self._as_targets(np.asarray(labels))
         self._features.append(np.asarray(features, np.float32))
         self._labels = minibatch[1]

@@ -46,6 +46,7 @@ class Progress:
         cache_hits: steps done that read from it.
         cache_bytes: of the largest cache.
         stopped: why the run ends before its last epoch; None: it does not.
+        patient_from: finished epochs when a run that had ended without better weights was given more time.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
         cache_origin: how the interval's cache began, as JSON values; None: there is none.
         trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
@@ -65,6 +66,7 @@ class Progress:
     trained_s: float = 0.0
     epochs_flops: float = 0.0
     stopped: Optional[str] = None
+    patient_from: int = 0
     start_loss: Optional[float] = None
     cache_origin: Optional[Values] = None
 
@@ -168,8 +170,7 @@ class RunState:
         if fault:
             return DataError(f"{where}: {fault}. Correct these examples, or leave them out{kept}.")
         return RunError(
-            f"{where}: training diverged. Try a lower learning rate (learning_rate of the optimizer; "
-            f"et-train: --learning-rate){kept}."
+            f"{where}: training diverged. Lower the learning_rate (et-train: --learning-rate){kept}."
         )
 
     def epoch_step_ms(self) -> Optional[float]:

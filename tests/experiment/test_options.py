@@ -177,6 +177,11 @@ def test_units_of_time():
             parse_seconds(text)
 
 
+def test_a_mistyped_model_is_blamed_and_not_what_goes_with_it():
+    with pytest.raises(UsageError, match="unknown model 'resnet05'. Did you mean 'resnet50'"):
+        said_of("--model", "resnet05", "--weights", "none")
+
+
 def said_of(*arguments):
     """Return the lines about a command line."""
     settings, parsed = parse(TrainSettings, arguments, argparse.ArgumentParser())

@@ -198,6 +198,17 @@ def test_a_run_that_has_ended_early_and_is_given_more_time_ends_once_more(tf, tm
     assert said == [f"ended after epoch 5: {results['stopped']}"] and results["kept_epoch"] == 4
 
 
+def test_a_run_that_has_ended_early_and_is_given_more_time_has_its_patience_again(tf, tmp_path):
+    def more(seconds):
+        return Deadline(9.0, more_s=seconds, age_s=lambda: 0.0)
+
+    shares = (0.9, *9 * (0.5,))
+    first = Run(tf, tmp_path / "run", shares).fit(patience=2, deadline=more(0.0)).elastic
+    again = Run(tf, tmp_path / "run", shares).fit(patience=2, resume=True, deadline=more(9.0)).elastic
+    assert (first["epochs"], again["epochs"]) == (3, 5)
+    assert again["stopped"].endswith("in 2 epochs after epoch 3") and again["kept_epoch"] == 1
+
+
 def test_weights_that_were_written_in_an_epoch_that_is_repeated_stay_the_best(tf, tmp_path):
     """Killed after the second epoch's best weights were written, before its checkpoint was."""
 

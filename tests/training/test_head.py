@@ -9,6 +9,7 @@ from builders import ArrayData, bright_images, invented_profile, train_classifie
 from cache_builders import with_reuse
 from elastictrainer import Deadline, Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
+from elastictrainer.errors import DataError
 from elastictrainer.steps.objective import SmoothedCrossentropy
 from elastictrainer.training.callbacks import TrainerCallback
 from log_lines import listen
@@ -236,3 +237,15 @@ def test_columns_that_are_held_stay(tf, cache, monkeypatch):
     _, _, _, noting = run_of(tf, activation_cache=cache, epochs=1)
     (kernel,) = noting.kernels
     assert (kernel[:, :2] == 0.25).all() and (kernel[:, 2] != 0.25).all()
+
+
+@pytest.mark.parametrize("part", ["inputs", "labels", "sample weights"])
+def test_a_head_is_not_solved_on_values_that_are_not_finite(tf, part):
+    x, y = bright_images(48)
+    parts = {"inputs": x, "labels": y.astype(np.float32), "sample weights": np.ones(48, np.float32)}
+    parts[part][17] = np.nan
+    trainer = Trainer(residual(tf), scheme="head-alone", head="solve")
+    trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(DataError, match=f"the {part} of minibatch 3 hold NaN"):
+        x, y, weights = parts.values()
+        trainer.fit(x, y, sample_weight=weights, batch_size=8, shuffle=False, verbose=0)

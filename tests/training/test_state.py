@@ -139,7 +139,7 @@ def test_divergence_names_the_step_and_the_last_good_checkpoint(time, tmp_path):
     assert math.isnan(state.loss)
     assert "nan at step 7 (epoch 2)" in str(state.diverged(f"the loss is {state.loss}"))
     assert "checkpoint" not in str(state.diverged("it"))
-    assert "(learning_rate of the optimizer; et-train: --learning-rate)" in str(state.diverged("it"))
+    assert "Lower the learning_rate (et-train: --learning-rate)" in str(state.diverged("it"))
     state.last_checkpoint = tmp_path / "step-000000005"
     assert str(state.diverged("it")).endswith(f" {state.last_checkpoint}.")
     state.data_fault = lambda: "the labels of minibatch 3 of epoch 1 hold NaN"
