@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import os
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ from elastictrainer.selection import schemes
 from elastictrainer.steps.objective import training_loss
 from elastictrainer.training.callbacks import RisingLoss, named_callbacks, require_supported_callbacks
 from elastictrainer.training.checkpoints import Checkpointing
-from elastictrainer.training.clock import Deadline
+from elastictrainer.training.clock import Deadline, process_age_s
 from elastictrainer.training.energy import EnergyMetering, find_sensor
 from elastictrainer.training.evaluation import BestWeights, Evaluation
 from elastictrainer.training.planner import EVALUATION
@@ -170,12 +171,13 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         )
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
-    clock = evaluation.run_state.clock
-    if deadline is not None and clock.late_s > _LATE * (deadline.more_s or deadline.seconds):
-        LOG.info(f"late by {clock.late_s:.0f} s: the least that a run does takes longer here")
     if settings.export_formats:
         for path in export_run(run, settings.export_formats, trust=True):  # just written
             LOG.info(f"written: {path}")
+    given_s = deadline.more_s or deadline.seconds if deadline else math.inf
+    late_s = process_age_s() - given_s
+    if late_s > _LATE * given_s:
+        LOG.info(f"late by {late_s:.0f} s: the least that a run does takes longer here")
     summary: Record = history.elastic
     return summary
 

@@ -158,8 +158,7 @@ class Clock:
         self.stage_begun = False
         self.image_s = deadline.image_s if deadline else None
         # What a deadline leaves after the start of the process, which may take most of a short one.
-        given_s = (deadline.more_s or deadline.seconds) - deadline.age_s() if deadline else 0.0
-        self._given_s = max(0.0, given_s)
+        self._given_s = (deadline.more_s or deadline.seconds) - deadline.age_s() if deadline else 0.0
         self._total_s = deadline.seconds + deadline.more_s if deadline else 0.0
         self._before_s = 0.0  # what an interrupted run had taken
         self._lost_s = 0.0  # in which the machine slept: they count for nothing
@@ -195,13 +194,9 @@ class Clock:
         if self.deadline is None:
             return np.inf
         left_s = self._total_s - self.spent_s() - self.deadline.reserve_s()
-        share = _HEAD_EVALUATION if of_head else _EVALUATION
-        return left_s if ending else min(left_s, share * self._given_s)
-
-    @property
-    def late_s(self) -> float:
-        """Return by how many seconds a deadline has passed; 0 where it has not, or there is none."""
-        return max(0.0, self.spent_s() - self._total_s) if self.deadline else 0.0
+        return (
+            left_s if ending else min(left_s, (_HEAD_EVALUATION if of_head else _EVALUATION) * self._given_s)
+        )
 
     def spent_s(self) -> float:
         """Return the seconds that count so far: of training, or with a deadline all."""
@@ -245,11 +240,10 @@ class Clock:
         `solving_s`: the pass is for a head, which then takes so long to be solved: it has all other time.
         None: half of it is for training.
         """
-        left_s = self.left_s()
-        if self.deadline is None or left_s is None:
+        if self.deadline is None:
             return np.inf
-        left_s = max(0.0, left_s)
-        return self.spent_s() + (_MOST_OF_BUDGET * left_s if solving_s is None else left_s - solving_s)
+        now_s, left_s = self.spent_s(), max(0.0, self.left_s() or 0.0)
+        return now_s + (_MOST_OF_BUDGET * left_s if solving_s is None else left_s - solving_s)
 
     def took(self, ms: float, lap: str, like: Any) -> float:
         """Take in the time of a step; return it without what the machine slept during it.

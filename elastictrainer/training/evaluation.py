@@ -26,7 +26,7 @@ from elastictrainer.training.clock import VALIDATION
 from elastictrainer.training.state import Values
 
 _SHARE = 0.1  # of a run by the clock, for evaluations that nobody asked for: its epochs may be short
-_LEAST, _WORTH = 32, 200  # images of a sample; of a solved head's: of fewer the accuracy tells little
+_LEAST, _WORTH = 16, 200  # images of a sample; of a solved head's: of fewer the accuracy tells little
 _PACE = 16  # images that tell what one takes
 _Z = 1.96  # standard deviations to both sides of a mean hold 95 %
 PARTS = {"test": "test", "val": "validation"}  # of the data, by short name
@@ -72,11 +72,9 @@ def sampling_error(accuracy: float, images: int, of: int) -> float:
         accuracy: 0..1, of the sample.
         images: in it, 1 at least.
     """
-    if images >= of:
-        return 0.0
     trials = images + _Z**2
     share = (accuracy * images + _Z**2 / 2) / trials
-    return _Z * math.sqrt(share * (1 - share) / trials * (of - images) / (of - 1))
+    return _Z * math.sqrt(share * (1 - share) / trials * max(0, of - images) / max(1, of - 1))
 
 
 class Evaluator:

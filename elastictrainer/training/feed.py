@@ -72,7 +72,7 @@ class Feed:
         Args:
             count: minibatches.
             epoch: whose order; None: of the epoch going on.
-            head: the HeadPass that takes the features, and has its time and its least; None: none does.
+            head: the HeadPass that takes the features, and has its own time; None: none does.
 
         Raises:
             DataError: the data cannot be read.
@@ -80,11 +80,12 @@ class Feed:
         epoch = self._progress.epoch if epoch is None else epoch
         data = self._data.again(self.first_epoch + epoch, count)
         ends_s = self._clock.pass_ends_s()
+        least = 1 if head is None else -(-head.head.classes // self.batch_size)  # an image for each class
         for number, minibatch in enumerate(minibatches(data), 1):
             yield minibatch
             if head is not None:
                 ends_s = self._clock.pass_ends_s(head.solving_s * number / count)
-            if number < count and (head is None or number >= head.least) and self._clock.spent_s() > ends_s:
+            if least <= number < count and self._clock.spent_s() > ends_s:
                 LOG.info(f"the time allows {number} of {count} minibatches in this pass")
                 return
 

@@ -69,11 +69,6 @@ class HeadPass:
         images = self._feed.batch_size * self._clock.steps_per_epoch
         return solving_s(images, int(self.head.kernel.shape[0]), self.head.classes)
 
-    @property
-    def least(self) -> int:
-        """Return the minibatches that it is solved on in any case: one image for each class."""
-        return -(-self.head.classes // self._feed.batch_size)
-
     def clear(self) -> None:
         """Drop the features collected so far."""
         self._features, self._targets, self._weights = [], [], []

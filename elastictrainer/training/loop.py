@@ -287,6 +287,14 @@ class Loop:
             state.tell("on_head", {**about, **state.tell("evaluate", 0)})
             # The cache holds the provisional head where the selection leaves it out.
             self._go_on(self.cache.refresh_cache)
+            took_s, image_s = about["seconds"] / about["images"], state.clock.image_s
+            state.clock.image_s = image_s and min(image_s, took_s)  # what was expected may have been too much
+            if self._work.trains and not stage.trains and goes_on(self._work, state.now(), 0.0, True, True):
+                LOG.info("there is time left: layers train as well")
+                self._work, self._head = dataclasses.replace(self._work, solves=False), None
+                self._plan()
+                self._set_schedule()
+                self._begin_or_go_on()
 
     def _go_on(self, write: Callable[[], None]) -> None:
         """Go on with an interval whose cache `write` writes again, where it has to."""

@@ -151,26 +151,30 @@ def next_stage(work: Work, now: Now) -> Optional[Stage]:
             if now.intervals and unscored.training_s < unscored.pass_s:
                 return None
             last_layers = asked.training_s < asked.pass_s
-        graphs_s = 1e-3 * GRAPH_STEPS * _full_ms(work, now)
         head = work.solves and not now.intervals and (last_layers or not work.selects)
-        if head and graphs_s > _GRAPHS * (now.end_s - now.spent_s):
+        if head and 1e-3 * GRAPH_STEPS * _full_ms(work, now) > _GRAPHS * (now.end_s - now.spent_s):
             trains, note = False, "the time allows the head alone, which is solved on the features of images"
         elif last_layers:
             note = "there is no time to score tensors: the last layers train"
     return Stage(trains, last_layers, *_extent(work, now, count), note)
 
 
-def goes_on(work: Work, now: Now, share: float, cached: bool) -> bool:
+def goes_on(work: Work, now: Now, share: float, cached: bool, again: bool = False) -> bool:
     """Return whether steps follow now that the head is solved: there is time for enough of them.
 
-    `share`: time of a step over a full one's by the profile; 0: not known.
+    Args:
+        work, now: the run.
+        share: time of a step over a full one's by the profile; 0: not known.
+        cached: whether steps read the cache.
+        again: whether another pass over the images, and graphs, come before the first step.
     """
     if now.end_s is None or not (work.by_deadline or _is_long(work)):
         return True
-    share = share or (_CACHED if cached else 1.0)
     # A share of full training's time is worth an epoch at least, which then is made in any case.
-    least = (_LEAST_EPOCH if work.by_deadline else 1.0) * work.steps_per_epoch
-    return now.end_s - now.spent_s >= 1e-3 * least * share * _full_ms(work, now)
+    steps = (_LEAST_EPOCH if work.by_deadline else 1.0) * work.steps_per_epoch
+    steps = steps * (share or (_CACHED if cached and work.cached else 1.0)) + again * GRAPH_STEPS
+    needed_s = 1e-3 * steps * _full_ms(work, now) + again * parts_of(work, now, 0, False).pass_s
+    return now.end_s - now.spent_s >= needed_s
 
 
 def step_share(work: Work, now: Now, stage: Stage, cached: bool, graphs_s: float) -> float:

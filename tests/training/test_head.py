@@ -9,7 +9,11 @@ from builders import ArrayData, bright_images, invented_profile, train_classifie
 from cache_builders import with_reuse
 from elastictrainer import Deadline, Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
+<<<<<<< HEAD
 from elastictrainer.errors import DataError
+=======
+from elastictrainer.selection.schemes import LastLayers
+>>>>>>> time
 from elastictrainer.steps.objective import SmoothedCrossentropy
 from elastictrainer.training.callbacks import TrainerCallback
 from log_lines import listen
@@ -121,6 +125,23 @@ def test_the_time_gives_as_much_as_fits_and_no_error(tf, monkeypatch, seconds, t
     if seconds == 10.0:
         assert sum("the solved head stays" in line for line in said) == 1
         assert not history.selections and not history.elastic["cached_share"]
+
+
+def test_time_that_a_head_alone_leaves_is_used_for_layers(tf):
+    """Each look at the clock takes a tenth of a second; an image was expected to take ten."""
+    now = [0.0]
+
+    def age_s():
+        now[0] += 0.1
+        return now[0]
+
+    deadline = Deadline(60.0, age_s=age_s, images=1, image_s=10.0)
+    options = {"deterministic": False, "deadline": deadline, "scheme": LastLayers(), "profile": None}
+    _, history, said, noting = run_of(tf, **options)
+    assert len(noting.records) == 1 and noting.records[0]["images"] == 80
+    assert sum("the head alone" in line for line in said) == 1 == sum("time left" in line for line in said)
+    assert history.elastic["steps"] > 20 and history.elastic["cached_share"] == 1.0
+    assert 40 < now[0] < 61
 
 
 def test_a_run_folder_has_a_usable_model_and_its_numbers_before_the_first_step(tf, tmp_path):

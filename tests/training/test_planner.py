@@ -166,6 +166,14 @@ def test_a_solved_head_is_trained_on_where_a_third_of_an_epoch_fits(left_s, shar
     assert goes_on(work_of(**changes), replace(now, end_s=None), share, cached)
 
 
+def test_after_a_head_alone_layers_train_where_another_pass_and_their_graphs_fit_as_well():
+    """The pass takes 30 s, graphs 1.5, a third of an epoch of cached steps 10."""
+    for left_s, expected in ((41.0, False), (42.0, True)):
+        now = Now(spent_s=50.0, end_s=50.0 + left_s, full_ms=100.0)
+        assert goes_on(work_of(), now, 0.0, True, again=True) == expected
+        assert kind(next_stage(work_of(solves=False), now)) == "last layers"
+
+
 def test_what_begins_later_is_neither_refused_nor_a_head_alone():
     work, late = work_of(), {"intervals": 1, "step": 500, "epoch": 3}
     assert next_stage(work, now_of(600.0, 580.0, **late)) is None
