@@ -293,7 +293,6 @@ class Loop:
                 LOG.info("there is time left: layers train as well")
                 self._work, self._head = dataclasses.replace(self._work, solves=False), None
                 self._plan()
-                self._set_schedule()
                 self._begin_or_go_on()
 
     def _go_on(self, write: Callable[[], None]) -> None:

@@ -9,11 +9,8 @@ from builders import ArrayData, bright_images, invented_profile, train_classifie
 from cache_builders import with_reuse
 from elastictrainer import Deadline, Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
-<<<<<<< HEAD
 from elastictrainer.errors import DataError
-=======
 from elastictrainer.selection.schemes import LastLayers
->>>>>>> time
 from elastictrainer.steps.objective import SmoothedCrossentropy
 from elastictrainer.training.callbacks import TrainerCallback
 from log_lines import listen
