@@ -24,7 +24,7 @@ LIMITS = {
     "selection": 580,
     "profiler": 1215,
     "models": 775,
-    "steps": 1325,
+    "steps": 1335,
     "data": 920,
     "runs": 545,
     "(top)": 150,

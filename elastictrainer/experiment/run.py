@@ -36,6 +36,7 @@ _COMPILING_S = 0.6  # of the evaluation's graph
 _WRITING_S = 0.7  # of the model
 _LEAVING_S = 1.0  # to print the summary and to leave Python: half of it measured, half to be in time
 _EXPORT_S = 15.0  # for each format
+_ENDLESS = 10**6  # epochs: the same layers train to the end, and their cache stays
 _LATE = 0.02  # of the time: less is not said
 
 
@@ -115,8 +116,10 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         reserve_s = functools.partial(_reserve_s, record, len(settings.export_formats))
         deadline = Deadline(time_s, reserve_s, more_s, images=images, image_s=image_s)
     trained_by: Union[str, schemes.Scheme] = settings.scheme
+    interval = settings.interval
     if profile is None and scheme.selects:  # there was no room, or no time
         trained_by, limit = schemes.LastLayers() if limit is None else "head-alone", None
+        interval = interval or _ENDLESS
     cache_bytes, cache_folder = settings.activation_cache_memory, settings.activation_cache_dir
     cache = CacheSettings(
         settings.activation_cache,
@@ -131,7 +134,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         probe=data.probe,
         activation_cache=cache,
         rho=settings.rho,
-        interval=settings.interval,
+        interval=interval,
         importance_batches=settings.importance_batches,
         deterministic=settings.deterministic,
         fold=settings.fold == "on",

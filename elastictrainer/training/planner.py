@@ -15,7 +15,6 @@ _MOST_INTERVALS = 4
 # MobileNetV2 at 224x224; smaller networks take more of their own steps.
 GRAPH_STEPS, _SCORING_STEPS = 15.0, 35.0
 _WORTH_S = 30.0  # seconds of full training: of a shorter one nobody waits for a share
-_GRAPHS = 0.15  # of the time that is left before a head is solved, for graphs of layers to train after it
 _LEAST_EPOCH = 1 / 3  # that is worth training after a solved head: of less its accuracy falls
 EVALUATION = 0.75  # of the forward pass of training, at 224x224: the same to evaluate
 _FORWARD, _CACHED = 0.3, 0.3  # of a full step where no profile tells: its forward pass; a cached step
@@ -152,7 +151,8 @@ def next_stage(work: Work, now: Now) -> Optional[Stage]:
                 return None
             last_layers = asked.training_s < asked.pass_s
         head = work.solves and not now.intervals and (last_layers or not work.selects)
-        if head and 1e-3 * GRAPH_STEPS * _full_ms(work, now) > _GRAPHS * (now.end_s - now.spent_s):
+        left_s = now.end_s - now.spent_s - unscored.passes_s
+        if head and 1e-3 * GRAPH_STEPS * _full_ms(work, now) > left_s:
             trains, note = False, "the time allows the head alone, which is solved on the features of images"
         elif last_layers:
             note = "there is no time to score tensors: the last layers train"

@@ -174,11 +174,13 @@ def test_folded_networks_have_the_same_gradients(tf, network, norms, left):
 
 
 @pytest.mark.parametrize("norm", [True, False])
-def test_a_convolution_in_groups_is_one_op_for_each(tf, norm):
+def test_a_convolution_in_groups_is_a_few_convolutions(tf, norm):
     def grouped(tf):
         layers = tf.keras.layers
         inputs = x = tf.keras.Input((8, 8, 4))
-        x = layers.Conv2D(6, 3, groups=2, strides=2, padding="same", bias_initializer="ones")(x)
+        x = layers.Conv2D(22, 3, groups=22, strides=2, padding="same", bias_initializer="ones")(
+            layers.Conv2D(22, 1)(x)
+        )
         return in_inference(tf, inputs, layers.BatchNormalization()(x) if norm else layers.ReLU()(x))
 
     tf.keras.utils.set_random_seed(0)
@@ -192,7 +194,7 @@ def test_a_convolution_in_groups_is_one_op_for_each(tf, norm):
     function = tf.function(lambda x, y: objective(x, y, True)[1]).get_concrete_function(*spec)
     reached = SourceGraph(function.graph).upstream([function.outputs[0].op.name])
     ops = [op for op in function.graph.get_operations() if op.name in reached]
-    assert [op.inputs[0].shape[-1] for op in ops if op.type == "Conv2D"] == [2, 2]
+    assert [op.inputs[0].shape[-1] for op in ops if op.type == "Conv2D"] == [4, 11, 11]
     assert not any("PartitionedCall" in op.type for op in ops)
 
 

@@ -212,7 +212,7 @@ class Images:
         (lambda now: 0.05, (320, 400)),
         (lambda now: 0.05 if now < 5 else 0.15, (160, 280)),  # another process begins
         (lambda now: 0.15 if now < 5 else 0.03, (350, 550)),
-        (lambda now: 9.9, 32),  # the least
+        (lambda now: 9.9, 16),  # the least
     ],
     ids=["all", "some", "slower", "faster", "far too slow"],
 )
@@ -226,8 +226,8 @@ def test_as_many_images_are_evaluated_as_there_is_time_for(tf, model, image_s, i
     assert summary["test_images"] == 1000
     if images == 1000:
         assert count == 1000 and summary["accuracy_error"] == 0 and summary["accuracy"] == 0.7
-    elif images == 32:
-        assert count == 32, "late, but a result"
+    elif images == 16:
+        assert count == 16, "late, but a result"
     else:
         assert images[0] <= count <= images[1] and 15 < test.now <= 21
         assert summary["accuracy_error"] == sampling_error(summary["accuracy"], count, 1000) > 0
@@ -270,10 +270,10 @@ def test_what_an_image_takes_is_measured_at_the_start_where_it_is_not_known(tf, 
     test = Images(tf, 1000, lambda now: 0.01)
     evaluation = test.evaluation(model, 100.0)
     evaluation.on_train_begin()
-    assert test.read == [(0, 16), (16, 32)] and evaluation.run_state.clock.image_s > 0
+    assert test.read == [(0, 64)] and evaluation.run_state.clock.image_s > 0
     known = test.evaluation(model, 100.0, image_s=0.02)
     known.on_train_begin()
-    assert len(test.read) == 2 and known.run_state.clock.image_s == 0.02
+    assert len(test.read) == 1 and known.run_state.clock.image_s == 0.02
 
 
 @pytest.mark.parametrize("right, images, of", [(0.884, 700, 2903), (1.0, 40, 1000), (0.5, 300, 400)])

@@ -13,6 +13,7 @@ from elastictrainer.errors import DataError
 from elastictrainer.selection.schemes import LastLayers
 from elastictrainer.steps.objective import SmoothedCrossentropy
 from elastictrainer.training.callbacks import TrainerCallback
+from elastictrainer.training.head import HeadPass
 from log_lines import listen
 from networks import residual
 
@@ -99,17 +100,22 @@ def test_the_cached_features_give_the_head_that_a_pass_of_its_own_gives(tf):
 
 @pytest.mark.parametrize(
     "seconds, times, all_images, trains",
-    [(0.1, 100, False, False), (6.0, 100, False, False), (10.0, 2000, True, False), (60.0, 100, True, True)],
+    [(0.1, 100, False, False), (6.0, 100, False, False), (60.0, 1000, True, False), (60.0, 100, True, True)],
     ids=["none", "a part", "the head", "layers"],
 )
 def test_the_time_gives_as_much_as_fits_and_no_error(tf, monkeypatch, seconds, times, all_images, trains):
     """Each look at the clock takes a tenth of a second; steps take so many `times` the invented profile's."""
-    now, model = [0.0], residual(tf)
+    now, model, solve = [0.0], residual(tf), HeadPass._solve
 
     def age_s():
         now[0] += 0.1
         return now[0]
 
+    def solved_slowly(head):
+        now[0] += 52.0 * (times == 1000)  # longer than was expected
+        return solve(head)
+
+    monkeypatch.setattr(HeadPass, "_solve", solved_slowly)
     monkeypatch.setattr("elastictrainer.training.planner.GRAPH_STEPS", 0.1)
     profile = with_reuse(invented_profile(model))
     deadline = Deadline(seconds, age_s=age_s)
@@ -119,7 +125,7 @@ def test_the_time_gives_as_much_as_fits_and_no_error(tf, monkeypatch, seconds, t
     assert (record["images"] == 80) == all_images and record["images"] >= 4
     assert (history.elastic["steps"] > 1) == trains and len(history.history["loss"]) >= 1
     assert any("the time allows" in line and "minibatches" in line for line in said) == (not all_images)
-    if seconds == 10.0:
+    if times == 1000:
         assert sum("the solved head stays" in line for line in said) == 1
         assert not history.selections and not history.elastic["cached_share"]
 
