@@ -116,6 +116,7 @@ class RunState:
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
+        sampled: of the evaluation of this epoch: on how many images, and how exact; empty: there was none.
         last_checkpoint: the checkpoint to resume from; None: none yet.
         data_fault: says which part of which minibatch holds a NaN or an infinity; empty: none is known to.
         selector: decides which tensors train; made on the first minibatch.
@@ -131,6 +132,7 @@ class RunState:
     selections: List[Values] = field(default_factory=list)
     loss: float = float("nan")
     step_ms: float = float("nan")
+    sampled: Values = field(default_factory=dict)
     last_checkpoint: Optional[Path] = None
     data_fault: Callable[[], str] = str
     selector: Selector = field(init=False, repr=False)

@@ -111,7 +111,6 @@ def test_a_finished_run_is_resumed_to_its_figures_left_alone_by_bad_requests_and
         {"model": "usermodels:all_frozen"},
         {"dataset": "nowhere/at/all"},
         {"label_column": "fine"},
-        {"batch_size": 25},
     ):
         with pytest.raises(UsageError):
             train(settings(**wrong), run, resume=False)

@@ -30,7 +30,7 @@ def workshop(tmp_path_factory):
 
 def test_train_finds_the_profile_and_writes_its_folder(workshop):
     folder, train = workshop
-    assert re.search(r"^profile: profiles/\S+_32x32_c2_b4_sgd_", train, re.M) and "making one" not in train
+    assert re.search(r"^profile: profiles/\S+_32x32_c2_b16_adamw_", train, re.M) and "making one" not in train
     assert "requested 0.950" in train
     names = {p.name for p in (folder / "elastic").iterdir()}
     files = "config.yaml environment.json metrics.jsonl selections.jsonl summary.json profile.json"
@@ -40,7 +40,7 @@ def test_train_finds_the_profile_and_writes_its_folder(workshop):
 
 def test_a_real_run_and_profile_are_drawn(workshop, monkeypatch):
     monkeypatch.chdir(workshop[0])
-    timings = str(next(Path("profiles").glob("*_32x32_c2_b4_sgd_*.json")))
+    timings = str(next(Path("profiles").glob("*_32x32_c2_b16_adamw_*.json")))
     for what, path in {"curves": "elastic", "selection": "elastic", "timings": timings}.items():
         assert plot.main([what, path, "--output", f"{what}.png", "--csv", f"{what}.csv"]) == 0
         assert Path(f"{what}.png").read_bytes().startswith(b"\x89PNG")
@@ -53,7 +53,7 @@ def test_train_makes_a_profile_where_there_is_none_and_says_so(workshop):
     folder, _ = workshop
     options = "--dataset images --batch-size 8 --rho 0.9 --epochs 1 --importance-batches 1 --output fresh"
     said = run(folder, "et-train", *SMALL, *options.split())
-    (made,) = (folder / "profiles").glob("*_32x32_c2_b8_sgd_*.json")
+    (made,) = (folder / "profiles").glob("*_32x32_c2_b8_adamw_*.json")
     assert "making one" in said and json.loads(made.read_text())["metadata"]["calibration_seconds"] == 2
 
 
@@ -62,7 +62,7 @@ def test_help_has_defaults_and_an_example(capsys, command):
     with pytest.raises(SystemExit) as ended:
         command.main(["--help"])
     said = capsys.readouterr().out
-    assert not ended.value.code and "default: 4" in said and "example:" in said
+    assert not ended.value.code and "default: 16" in said and "example:" in said
 
 
 def test_failed_run_is_status_1(workshop):
@@ -85,7 +85,7 @@ def test_a_run_in_a_given_time_leaves_a_whole_folder_and_can_be_given_more(tmp_p
     make_images(tmp_path / "images", train=24)
     options = ("--dataset", "images", "--scheme", "full", "--output", "timed")
     said = run(tmp_path, "et-train", *SMALL[:4], *options, "--time", "20s")
-    assert "solved on 48 images" in said
+    assert "head solved in" in said
     first = json.loads((tmp_path / "timed" / "summary.json").read_text())
     assert first["rho_requested"] is None and first["accuracy"] > 0.5
     assert first["epochs"] > 12, "the time ends it, not the epochs"
