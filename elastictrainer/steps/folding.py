@@ -165,9 +165,8 @@ def _operation(layer: Any) -> Any:
         return None
     padding, strides, rates = layer.padding.upper(), (1, *layer.strides, 1), tuple(layer.dilation_rate)
     if type(layer) is kinds.Conv2D:
-        return lambda x, scale: _grouped(
-            x, _scaled(layer, scale, x), layer.groups, strides, padding, "NHWC", rates
-        )
+        options = layer.strides, padding, rates
+        return lambda x, scale: _grouped(x, _scaled(layer, scale, x), layer.groups, *options)
     if type(layer) is kinds.DepthwiseConv2D:
         return lambda x, scale: tf.nn.depthwise_conv2d(
             x, _scaled(layer, scale, x), strides, padding, dilations=rates
@@ -182,24 +181,33 @@ def _operation(layer: Any) -> Any:
     )
 
 
-def _grouped(inputs: tf.Tensor, kernel: tf.Tensor, groups: int, *options: Any) -> tf.Tensor:
-    """Return a convolution without bias in groups; `options` are those of tf.nn.convolution.
+def _grouped(
+    inputs: tf.Tensor,
+    kernel: tf.Tensor,
+    groups: int,
+    strides: Sequence[int],
+    padding: str,
+    rates: Sequence[int],
+) -> tf.Tensor:
+    """Return a convolution without bias in groups, in few ops, or building the graph would take minutes.
 
-    In few ops, or building the graph would take minutes: an op has several groups, each of its kernels
+    Groups of one channel are a depthwise convolution. Otherwise an op has several groups, each of its kernels
     being zero outside of its group.
     """
-    if groups == 1:
-        return tf.nn.convolution(inputs, kernel, *options)
-    parts = max(n for n in range(1, _MOST_PARTS + 1) if groups % n == 0)
     height, width, channels, filters = kernel.shape
+    if groups > 1 and channels == 1:
+        kernel = tf.reshape(kernel, (height, width, groups, filters // groups))
+        return tf.nn.depthwise_conv2d(inputs, kernel, (1, *strides, 1), padding, dilations=rates)
+    parts = max(n for n in range(1, _MOST_PARTS + 1) if groups % n == 0)
     each = groups // parts
     apart = tf.reshape(tf.eye(each, dtype=kernel.dtype), (1, 1, each, 1, each, 1))
     made = []
     for x, k in zip(tf.split(inputs, parts, axis=-1), tf.split(kernel, parts, axis=-1)):
-        k = apart * tf.reshape(k, (height, width, 1, channels, each, filters // groups))
-        k = tf.reshape(k, (height, width, each * channels, filters // parts))
-        made.append(tf.nn.convolution(x, k, *options))
-    return tf.concat(made, axis=-1)
+        if each > 1:
+            k = apart * tf.reshape(k, (height, width, 1, channels, each, filters // groups))
+            k = tf.reshape(k, (height, width, each * channels, filters // parts))
+        made.append(tf.nn.convolution(x, k, strides, padding, dilations=rates))
+    return tf.concat(made, axis=-1) if parts > 1 else made[0]
 
 
 def _kernel(layer: Any) -> Any:
