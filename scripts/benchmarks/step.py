@@ -34,10 +34,10 @@ def variants(name, batch_size):
     y = tf.random.uniform((batch_size,), 0, 100, tf.int64)
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy()
     model.compile(optimizers.make("sgd", 1e-6), classification_loss(), metrics=[accuracy], jit_compile=False)
-    keras = model.make_train_function()
+    model.make_train_function()
     data = tf.data.Dataset.from_tensors((x, y)).cache().repeat()
     minibatches = iter(data)
-    found, memory = {f"{KERAS} step": lambda: keras(minibatches)}, {}
+    found, memory = {f"{KERAS} step": lambda: model.train_function(minibatches)}, {}
     for kind, fold in ((PLAIN, False), (FOLDED, True)):
         objective = Objective(model, classification_loss(), fold=fold)
         optimizer = optimizers.make("sgd", 1e-6)
@@ -61,12 +61,12 @@ def measure(name, batch_size, rounds):
             run()
             if number >= 2:  # the first ones build graphs and warm up
                 taken[kind].append(1e3 * (time.process_time() - began) / batch_size)
-    ratio = {
-        kind: float(np.median(np.divide(taken[f"{kind} step"], taken[f"{KERAS} step"])))
-        for kind in (PLAIN, FOLDED)
-    }
-    ms = {kind: float(np.median(values)) for kind, values in taken.items()}
-    return {"model": name, "batch_size": batch_size, "ms": ms, "over Keras": ratio, "memory_mb": memory}
+    row = {"model": name, "batch": batch_size}
+    row.update((kind, float(np.median(values))) for kind, values in taken.items())
+    for kind in (PLAIN, FOLDED):
+        over = np.divide(taken[f"{kind} step"], taken[f"{KERAS} step"])
+        row.update({f"{kind}/{KERAS}": float(np.median(over)), f"{kind} MB": memory[kind]})
+    return row
 
 
 def main():
@@ -75,18 +75,12 @@ def main():
     )
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
-    results = bench.Results(options)
+    times = [f"{KERAS} step", *(f"{kind} {part}" for kind in (PLAIN, FOLDED) for part in ("step", "forward"))]
+    columns = {"model": "<15", "batch": ">5", **dict.fromkeys(times, ">16.1f")}
+    ratios = {f"{kind}/{KERAS}": ">14.2f" for kind in (PLAIN, FOLDED)}
+    results = bench.Results(options, {**columns, **ratios, "ours MB": ">10.0f", "folded MB": ">10.0f"})
     for name in options.models:
-        row = measure(name, options.batch_size, options.rounds)
-        results.add(row)
-        print(f"{name}, batch {options.batch_size}")
-        for kind, ms in row["ms"].items():
-            print(f"  {kind:<16}{ms:8.1f} ms an image")
-        for kind, ratio in row["over Keras"].items():
-            print(
-                f"  {kind:<7} over Keras' step {ratio:6.2f}, memory {row['memory_mb'][kind]:.0f} MB",
-                flush=True,
-            )
+        results.add(measure(name, options.batch_size, options.rounds))
 
 
 if __name__ == "__main__":
