@@ -26,6 +26,7 @@ MISTYPED = {
     "callback": ("mymodule", "--callback 'mymodule' must be package.module:Class"),
     "scheme": ("elasitc", "'elasitc'. Did you mean 'elastic'?"),
     "time": ("soon", "'soon' is no time"),
+    "fold": ("of", "Did you mean 'off'? Valid: on, off."),
     "activation_cache": ("of", "Did you mean 'off'? Valid: auto, off."),
     "activation_cache_dtype": ("float61", "Did you mean 'float16'?"),
     "activation_cache_memory": ("2 Gigs", "'2 Gigs' is no size"),

@@ -21,7 +21,7 @@ def test_a_profile_is_printed_and_written(tf, tmp_path, monkeypatch, capsys):
     assert profile.main([*model, *QUICK, "--validate", "2", "--profile", "p.json"]) == 0
     printed = capsys.readouterr().out
     for words in (
-        "6 trainable tensors, batch 4, input 16x16x3",
+        "6 trainable tensors, batch 16, input 16x16x3",
         "rho_min",
         "predicted ms",
         "profile: p.json",

@@ -105,7 +105,7 @@ def test_any_name_of_tensorflow_datasets(asked, tmp_path):
 def test_a_registered_name_is_read_in_an_order_of_each_epoch(asked, tmp_path):
     data = load("oxford_iiit_pet", data_dir=str(tmp_path))
     assert asked == [("oxford_iiit_pet", str(tmp_path))]
-    assert data.class_names == ("cat", "dog") and data.steps_per_epoch == 2
+    assert data.class_names == ("cat", "dog") and data.steps_per_epoch == 3
     orders = [labels_of(data.train(epoch)).tolist() for epoch in (0, 0, 1, 2, 3)]
     assert orders[0] == orders[1] and any(order != orders[0] for order in orders[2:])
     assert len(labels_of(data.test())) == 5

@@ -30,6 +30,7 @@ def settings(image_folder, tmp_path, monkeypatch):
         mixed_precision=True,
         dataset=str(image_folder),
         image_size=16,
+        batch_size=4,
         learning_rate=0.003,
         importance_batches=2,
         epochs=3,

@@ -10,6 +10,7 @@ from elastictrainer.profiler.attribution import FORWARD, attribute
 from elastictrainer.profiler.charging import charge_calls, flops_of, profile_from_trace
 from elastictrainer.profiler.profile_model import capture
 from elastictrainer.profiler.xplane import Events, Trace, charge_to, wall_shares
+from elastictrainer.steps.objective import Objective, classification_loss
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +136,8 @@ def test_what_keras_has_xla_compile_counts_as_one_op(tf):
     x = layers.Flatten()(layers.Conv2D(16, 3, use_bias=False, name="plain")(x))
     model = tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
     batch = tf.random.normal((2, 32, 32, 16)), tf.zeros(2, tf.int64)
-    profile = quick_profile(model, batch, warmup_steps=2, steps=4)
+    unfolded = Objective(model, classification_loss(), fold=False)
+    profile = quick_profile(model, batch, unfolded, warmup_steps=2, steps=4)
     assert profile.metadata["coverage"] > 0.98, profile.metadata["unattributed"]
     grouped, plain = ([word in name for name in profile.names] for word in ("grouped", "plain"))
     assert profile.step_time(grouped) > profile.step_time(plain) and not profile.estimated.any()

@@ -169,7 +169,6 @@ BAD = {
     "rho nan": (f"et-train {PROFILED} --rho nan", "--rho nan "),
     "rho below the floor": (f"et-train {PROFILED} --activation-cache off --rho 0.02", "Valid: 0."),
     "rho below the floor of cached steps": (below_the_cached_floor, "Valid: 0."),
-    "batch too large": (f"et-train {SMALL} --batch-size 1000", "minibatch of 1000"),
     "classes 3": (f"et-train {PROFILED} --classes 3", "--classes 3: images has 2"),
     "seed of 400 digits": (f"et-train {PROFILED} --seed {'9' * 400}", "--seed 9999"),
     "rotation": (f"et-train {PROFILED} --rotation 0.9", "--rotation 0.9 "),
@@ -209,12 +208,15 @@ BAD = {
         profile(lambda v: json.dumps(v).replace('"t_update": ', '"t_update": 1e999, "was": ', 1)),
         "infinite",
     ),
-    "profile of a batch": (f"et-train {PROFILED} --batch-size 8", "batch_size: profile 4, here 8"),
+    "profile of a batch": (f"et-train {PROFILED} --batch-size 8", "batch_size: profile 16, here 8"),
     "profile of a shape": (
         f"et-train {PROFILED} --image-size 24",
         "input_shape: profile [16, 16, 3], here [24, 24, 3]",
     ),
-    "profile of an optimizer": (f"et-train {PROFILED} --optimizer adam", "optimizer: profile sgd, here adam"),
+    "profile of an optimizer": (
+        f"et-train {PROFILED} --optimizer adam",
+        "optimizer: profile adamw, here adam",
+    ),
     "profile of a model": (
         f"{MODEL} usermodels:good --profile profile.json",
         "model: profile demo, here usermodels:good",
