@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Profile and train the embedded task, elastic against its rivals, and print accuracy and time side by side.
 #     bash scripts/demo.sh [OPTION...]      options go to et-profile and et-train
-# All start from the same solved head, each at the best of three learning rates (docs/results.md). Everything
-# it makes is in demo-output/. RHO, EPOCHS, SEEDS ("0 1 2 3 4") and VALIDATE (selections that
-# are timed to check the profile) may be set.
+# All start from the same solved head, each at its best learning rate of those tried
+# (docs/results-appendix.md#embedded-task). Everything it makes is in demo-output/. RHO, EPOCHS,
+# SEEDS ("0 1 2 3 4") and VALIDATE (selections that are timed to check the profile) may be set.
 set -euo pipefail
 options=("$@")
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -21,7 +21,7 @@ cd "$output"
 train() { # train NAME OPTION...
     local name=$1
     shift
-    et-train --config "$config" --profile profile.json --seed "$seed" --output "$name" --overwrite ${options[@]+"${options[@]}"} "$@"
+    et-train --config "$config" --profile profile.json --seed "$seed" --output "$name" --overwrite "$@" ${options[@]+"${options[@]}"}
 }
 
 echo; echo "== et-profile"
@@ -31,13 +31,13 @@ full=() shorter=() below=() elastic=()
 for seed in "${seeds[@]}"; do
     suffix=$([ "${#seeds[@]}" = 1 ] || echo "-$seed")
     echo; echo "== et-train --scheme full --epochs $epochs --seed $seed"
-    train "full$suffix" --scheme full --epochs "$epochs" --learning-rate 1e-3
+    train "full$suffix" --scheme full --epochs "$epochs" --learning-rate 3e-3
     echo; echo "== et-train --scheme full --epochs $short --seed $seed: full training given the same time"
-    train "full-short$suffix" --scheme full --epochs "$short" --learning-rate 1e-3
+    train "full-short$suffix" --scheme full --epochs "$short" --learning-rate 3e-3
     echo; echo "== et-train --scheme freeze-below --rho $rho --epochs $epochs --seed $seed: as many late layers as fit the time"
     train "freeze-below$suffix" --scheme freeze-below --rho "$rho" --epochs "$epochs" --learning-rate 3e-3
     echo; echo "== et-train --rho $rho --epochs $epochs --seed $seed"
-    train "elastic$suffix" --rho "$rho" --epochs "$epochs"
+    train "elastic$suffix" --rho "$rho" --epochs "$epochs" --learning-rate 1e-3
     full+=("full$suffix") shorter+=("full-short$suffix") below+=("freeze-below$suffix") elastic+=("elastic$suffix")
 done
 echo; echo "== result"
