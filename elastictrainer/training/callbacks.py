@@ -14,6 +14,7 @@ from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training.state import RunState, Values
 
 _AVERAGED = 50  # steps that the loss is averaged over: one minibatch of four says little
+_FALL = 0.03  # of the accuracy of the solved head
 _FAR = 0.5  # of the way from the loss of the solved head to that of a classifier that knows nothing
 _SET_RATES = (tf.keras.callbacks.ReduceLROnPlateau, tf.keras.callbacks.LearningRateScheduler)
 _SWAPS = getattr(tf.keras.callbacks, "SwapEMAWeights", ())  # of Keras 3
@@ -75,7 +76,7 @@ class TrainerCallback(tf.keras.callbacks.Callback):
 
 
 class RisingLoss(TrainerCallback):
-    """Says once that the training loss has risen far above that of the solved head, with a rate to try."""
+    """Says once that training undoes the solved head, by loss or by accuracy, with a rate to try."""
 
     def __init__(self, classes: int) -> None:
         """`classes`: of the classifier; one that knows nothing has a loss of their number's logarithm."""
@@ -84,6 +85,11 @@ class RisingLoss(TrainerCallback):
         self._mean: Optional[float] = None
         self._seen = 0
         self._said = False
+        self._head: Optional[float] = None  # accuracy of the solved head
+
+    def on_head(self, record: Values) -> None:
+        """Take in the solved head's accuracy, where it was evaluated."""
+        self._head = record.get("val_accuracy")
 
     def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
         """Take in the step's loss."""
@@ -95,13 +101,22 @@ class RisingLoss(TrainerCallback):
         self._seen += 1
         limit = start_loss + _FAR * (self._chance - start_loss)
         if self._seen >= _AVERAGED and self._mean > max(limit, start_loss):
-            self._said = True
-            rate = optimizers.learning_rate_of(state.model.optimizer)
-            highest = rate if state.rates is None else state.rates.highest
-            LOG.info(
-                f"note: the loss has risen from {start_loss:.2f} to {self._mean:.2f}: training undoes "
-                f"the solved head. If it does not recover, try a learning rate of {highest / 2:g}."
-            )
+            self._say(f"the loss has risen from {start_loss:.2f} to {self._mean:.2f}")
+
+    def on_epoch_end(self, epoch: int, logs: Optional[Values] = None) -> None:
+        """Take in the epoch's accuracy, where it was evaluated."""
+        accuracy, head = (logs or {}).get("val_accuracy"), self._head
+        if accuracy is not None and head is not None and accuracy < head - _FALL and not self._said:
+            self._say(f"the accuracy has fallen from {100 * head:.1f} to {100 * accuracy:.1f} %")
+
+    def _say(self, what: str) -> None:
+        state, self._said = self.run_state, True
+        rate = optimizers.learning_rate_of(state.model.optimizer)
+        highest = rate if state.rates is None else state.rates.highest
+        LOG.info(
+            f"note: {what}: training undoes the solved head. If it does not recover, try a learning rate of "
+            f"{highest / 2:g}."
+        )
 
 
 def require_supported_callbacks(

@@ -297,3 +297,22 @@ def test_a_single_minibatch_and_a_loss_that_recovers_say_nothing(tf):
 
 def test_a_run_without_a_solved_head_says_nothing(tf):
     assert not said(tf, [4.6] * 400, start_loss=None)
+
+
+@pytest.mark.parametrize(
+    ("head", "epochs", "line"),
+    [
+        (0.92, [0.91, 0.82, 0.7], "fallen from 92.0 to 82.0 %"),
+        (0.92, [None, 0.9, 0.95], ""),
+        (None, [0.5], ""),
+    ],
+)
+def test_an_accuracy_far_below_the_heads_is_said_once(tf, head, epochs, line):
+    lines, watching = listen(), RisingLoss(10)
+    model = SimpleNamespace(optimizer=tf.keras.optimizers.SGD(0.001))
+    watching.run_state = SimpleNamespace(model=model, rates=None)
+    watching.on_head({} if head is None else {"val_accuracy": head})
+    for epoch, accuracy in enumerate(epochs):
+        watching.on_epoch_end(epoch, {} if accuracy is None else {"val_accuracy": accuracy})
+    assert len(lines) == bool(line) and line in "".join(lines)
+    assert not line or "learning rate of 0.0005" in lines[0]
