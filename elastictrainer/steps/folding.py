@@ -6,8 +6,8 @@ output channel. It computes s and b from the live variables: names, checkpoints 
 and W, gamma and beta get the same gradients. Each direction makes one pass over the activations less ("tune
 mode" of arXiv 2305.11624).
 
-Keras has XLA compile a convolution in groups where there is no GPU, for each graph anew. As convolutions of a
-few groups it takes 4 to 8 % of the time (layers of RegNet, one x86 core, both stacks), and can be profiled.
+Where there is no GPU, Keras has XLA compile a convolution in groups, again for each graph. As one dense
+convolution it took 4 to 8 % of that time (layers of RegNet, one x86 core, both stacks), and can be profiled.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class _Made:
 
 
 class Folding:
-    """The layers of a model that can be computed so, found while the model is called in a graph."""
+    """Finds and replaces such layers of a model while the model is called in a graph."""
 
     def __init__(self, model: Any):
         """Take a model; of one without Keras layers nothing is folded."""
@@ -47,7 +47,7 @@ class Folding:
             call: called again where an output that was folded away is read by other layers as well: such
                 pairs stay as they are.
             trained: the variables whose gradients are wanted; None: all. Without its layer's kernel a gamma
-                has a cheaper gradient beside the layer than inside it.
+                has a cheaper gradient outside of the layer.
         """
         if tf.executing_eagerly() or not isinstance(self._model, tf.keras.Model):
             return call()
@@ -94,11 +94,9 @@ def _split(layer: Any, operation: Callable[..., tf.Tensor]) -> Callable[..., tf.
     @tf.autograph.experimental.do_not_convert
     def split(inputs: Any) -> tf.Tensor:
         outputs = operation(inputs, tf.ones(layer.filters))
-        return (
-            outputs
-            if layer.bias is None
-            else tf.nn.bias_add(outputs, tf.cast(_value(layer.bias), outputs.dtype))
-        )
+        if layer.bias is None:
+            return outputs
+        return tf.nn.bias_add(outputs, tf.cast(_value(layer.bias), outputs.dtype))
 
     return split
 
