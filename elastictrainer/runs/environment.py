@@ -24,7 +24,7 @@ def versions() -> Dict[str, Optional[str]]:
 
 
 def device() -> str:
-    """Return the name of the GPU that TensorFlow sees, else of the processor."""
+    """Return the name of the GPU that TensorFlow sees, else of the processor and whose kernels it has."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -32,7 +32,8 @@ def device() -> str:
         return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
     fields = _processor()
     name = fields.get("model name") or fields.get("Model") or fields.get("Hardware")
-    return f"{name or platform.processor() or 'CPU'} ({platform.machine()})"
+    kernels = {"0": ", no oneDNN", "1": ", oneDNN"}.get(os.environ.get("TF_ENABLE_ONEDNN_OPTS", ""), "")
+    return f"{name or platform.processor() or 'CPU'} ({platform.machine()}{kernels})"
 
 
 def _processor() -> Dict[str, str]:

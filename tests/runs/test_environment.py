@@ -1,6 +1,7 @@
 """The description of the machine that a run writes, and the import of TensorFlow, which writes nothing."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -65,3 +66,23 @@ def test_what_the_import_writes_is_discarded_and_stderr_works_afterwards(
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (status, said[0])
     assert said[1] in done.stderr and "noise" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "before, given, expected",
+    [("", None, "1"), ("", "0", "0"), ("import types; sys.modules['tensorflow'] = types; ", None, "None")],
+    ids=["not set", "the user's own", "TensorFlow is there"],
+)
+def test_onednn_is_asked_for_on_x86_before_tensorflow_looks(before, given, expected):
+    environment = {k: v for k, v in os.environ.items() if k != "TF_ENABLE_ONEDNN_OPTS"}
+    if given is not None:
+        environment["TF_ENABLE_ONEDNN_OPTS"] = given
+    for machine in ("x86_64", "aarch64"):
+        program = (
+            f"import os, sys, platform; platform.machine = lambda: {machine!r}; {before}"
+            "import elastictrainer; print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        assert ended.stdout.strip() == (expected if machine == "x86_64" else str(given))
