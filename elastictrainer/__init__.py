@@ -34,7 +34,7 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 # TensorFlow leaves oneDNN's kernels out on x86 processors without AVX512-VNNI. With them a full step took
-# 0.51 to 0.79 of its time there (five networks, docs/results.md). It looks at this when it is imported.
+# 0.62 to 0.79 of its time there (four networks, docs/results.md). It looks at this when it is imported.
 if platform.machine().lower() in ("x86_64", "amd64") and "tensorflow" not in sys.modules:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 

@@ -1,5 +1,6 @@
 """et-profile: measure how much of a training step each tensor takes on this device."""
 
+import dataclasses
 import functools
 import sys
 from pathlib import Path
@@ -34,7 +35,8 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
     from elastictrainer.experiment import assembly, profiling
 
-    assembly.configure(settings.seed, mixed_precision=settings.mixed_precision)
+    settings = dataclasses.replace(settings, precision=profiling.choose_precision(settings))
+    assembly.configure(settings.seed, precision=settings.precision)
     dataset_given = "--dataset" in typed or settings.dataset != ProfileSettings().dataset
     classes = assembly.count_classes(settings, dataset_given)
     model = assembly.make_model(settings, classes)

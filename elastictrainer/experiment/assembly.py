@@ -24,19 +24,21 @@ from elastictrainer.runs.run_folder import Record, RunFolder
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.variables import use_random_variables
 
+# Keras' names of formats; "auto" is float32 until another one is chosen.
+_POLICIES = {"auto": "float32", "float32": "float32", "bfloat16": "mixed_bfloat16"}
 _ADVICE = "Replace or delete them, or leave them out: --skip-damaged."
 
 
-def configure(seed: int, deterministic: bool = False, mixed_precision: bool = False) -> None:
+def configure(seed: int, deterministic: bool = False, precision: str = "float32") -> None:
     """Set the process up, before any layer is made.
 
-    With `deterministic` the same work always gives the same bits. Layers compute in bfloat16 with
-    `mixed_precision`; their weights are float32 in any case.
+    With `deterministic` the same work always gives the same bits. `precision` is what layers compute in;
+    their weights are float32 in any case.
     """
     tf.get_logger().setLevel(logging.ERROR)
     use_random_variables()  # only what is in a variable can be put back after the tensors were scored
     tf.keras.utils.set_random_seed(seed)
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16" if mixed_precision else "float32")
+    tf.keras.mixed_precision.set_global_policy(_POLICIES[precision])
     if deterministic:
         tf.config.experimental.enable_op_determinism()
 
@@ -121,7 +123,7 @@ def profile_metadata(
         "optimizer": settings.optimizer,
         "folded": settings.fold == "on",
         "augmentation": augmentation.layer_kinds(model),
-        "precision": "mixed_bfloat16" if settings.mixed_precision else "float32",
+        "precision": _POLICIES[settings.precision],
     }
 
 

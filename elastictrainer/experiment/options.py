@@ -165,10 +165,10 @@ def check(settings: CommonSettings) -> None:
         value = getattr(settings, name)
         if value and not (without_data and name == "dataset"):
             option.check_value(value)
-    if settings.mixed_precision and settings.model.endswith(".keras"):
+    if settings.precision == "bfloat16" and settings.model.endswith(".keras"):
         raise UsageError(
-            f"--mixed-precision: {settings.model} says itself what each layer computes in. Leave it out, or "
-            "make the model by a function (--model package.module:function)."
+            f"--precision bfloat16: {settings.model} says itself what each layer computes in. Leave it out, "
+            "or make the model by a function (--model package.module:function)."
         )
     if isinstance(settings, TrainSettings):
         _check_together(settings)
@@ -260,7 +260,7 @@ def load_trusted(run: RunFolder, trust: bool) -> TrainSettings:
 
 
 # The saved model contains the layers that these settings describe.
-_SAVED_WITH_THE_MODEL = ("model", "image_size", "augment", "rotation", "flip", "mixed_precision")
+_SAVED_WITH_THE_MODEL = ("model", "image_size", "augment", "rotation", "flip", "precision")
 _REFUSED = (*_SAVED_WITH_THE_MODEL, "weights", "head_init")
 
 

@@ -61,7 +61,10 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     earlier = run_images.earlier_run(settings.init_from, settings.keep)
     rates = rate_schedule(settings)
     users = named_callbacks(settings.callback)
-    assembly.configure(settings.seed, settings.deterministic, settings.mixed_precision)
+    settings = dataclasses.replace(
+        settings, precision=profiling.choose_precision(settings, bool(settings.memory))
+    )
+    assembly.configure(settings.seed, settings.deterministic, settings.precision)
     data, model, kept, about = assembly.load_inputs(settings, run, resume, earlier)
     optimizer = assembly.make_optimizer(settings)
     require_supported_callbacks(users, optimizer, checkpointed=True, rates=rates)

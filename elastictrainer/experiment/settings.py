@@ -167,7 +167,11 @@ class CommonSettings:
         0,
     )
     weight_decay: float = setting(5e-4, "decay of weights in a step, times the learning rate (sgd, adamw)", 0)
-    mixed_precision: bool = setting(False, "compute in bfloat16, where the device has such arithmetic")
+    precision: str = setting(
+        "auto",
+        "format that layers compute in; auto: bfloat16 where it is measured to make steps shorter",
+        names=registry.PRECISION,
+    )
     fold: str = setting(
         "on", "compute batch norms inside the layers before them, where they can be", names=registry.FOLD
     )

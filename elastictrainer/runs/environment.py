@@ -46,6 +46,19 @@ def _processor() -> Dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
+def has_bfloat16() -> bool:
+    """Return whether the GPU that TensorFlow sees, else the processor, says that it computes in bfloat16."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        found = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0))
+        return bool(found >= (8, 0))
+    fields = _processor()
+    flags = f"{fields.get('flags', '')} {fields.get('Features', '')}".split()  # x86, Arm
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
+
+
 def processors() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

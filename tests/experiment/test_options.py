@@ -255,7 +255,7 @@ def test_what_goes_together(allowed):
         ({"memory": "1GB", "scheme": "full"}, "--memory 1GB"),
         ({"memory": "1GB", "deterministic": True}, "--memory .* --deterministic"),
         ({"time": "90s", "deterministic": True}, "--time .*--deterministic"),
-        ({"model": "mine.keras", "mixed_precision": True}, "--mixed-precision: mine.keras"),
+        ({"model": "mine.keras", "precision": "bfloat16"}, "--precision bfloat16: mine.keras"),
         ({"dataset": "nowhere"}, "unknown data set 'nowhere'"),
         ({"callback": "a.b:"}, "--callback '.*' must be package.module:Class"),
         ({"callback": "a:B,"}, "--callback '.*' must be package.module:Class"),

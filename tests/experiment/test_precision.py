@@ -1,4 +1,4 @@
-"""`--mixed-precision`: layers compute in bfloat16, weights are float32; profiled, trained and exported."""
+"""`--precision bfloat16`: layers compute in bfloat16, weights are float32; profiled, trained and exported."""
 
 import dataclasses
 import re
@@ -13,6 +13,7 @@ from elastictrainer.experiment.options import inherit
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor
+from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
 
 
@@ -27,7 +28,7 @@ def settings(image_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return TrainSettings(
         model="usermodels:with_float32_head",
-        mixed_precision=True,
+        precision="bfloat16",
         dataset=str(image_folder),
         image_size=16,
         batch_size=4,
@@ -62,8 +63,8 @@ def test_a_run_trains_caches_resumes_and_is_exported(tf, settings, tmp_path):
 
 
 def test_a_built_in_network_ends_in_float32_and_starts_with_exact_pixels(tf):
-    settings = TrainSettings(model="demo", mixed_precision=True, augment="strong")
-    assembly.configure(0, mixed_precision=True)
+    settings = TrainSettings(model="demo", precision="bfloat16", augment="strong")
+    assembly.configure(0, precision="bfloat16")
     model = assembly.make_model(settings, 10)
     found = {layer.name.split("_")[0]: str(layer.compute_dtype) for layer in model.layers}
     assert found["head"] == found["preprocess"] == found["random"] == "float32"
@@ -75,7 +76,7 @@ def test_a_built_in_network_ends_in_float32_and_starts_with_exact_pixels(tf):
 
 
 def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
-    assembly.configure(0, mixed_precision=True)
+    assembly.configure(0, precision="bfloat16")
     model = assembly.make_model(settings, 2)
     metadata = assembly.profile_metadata(settings, model, (16, 16, 3), 2)
     images, labels = tf.zeros((4, 16, 16, 3)), tf.constant([0, 1, 0, 1])
@@ -84,7 +85,7 @@ def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
     profile = profiling.make_profile(model, (images, labels), optimizer, metadata, **options)
     assert not profiling.differences(profile, model, metadata)
     plain = assembly.profile_metadata(
-        dataclasses.replace(settings, mixed_precision=False), model, (16, 16, 3), 2
+        dataclasses.replace(settings, precision="float32"), model, (16, 16, 3), 2
     )
     assert profiling.profile_path(plain) != profiling.profile_path(metadata)
     (said,) = profiling.differences(profile, model, plain)
@@ -92,7 +93,7 @@ def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
 
 
 def test_a_model_that_cannot_have_it_is_refused(tf, settings):
-    assembly.configure(0, mixed_precision=True)
+    assembly.configure(0, precision="bfloat16")
     with pytest.raises(UsageError, match="gives bfloat16 logits.*dtype=.float32."):
         assembly.make_model(dataclasses.replace(settings, model="usermodels:good"), 2)
 
@@ -102,6 +103,59 @@ def test_a_continued_run_has_the_precision_of_the_earlier_one(tf, settings, tmp_
     settings = dataclasses.replace(settings, epochs=1, scheme="full")
     train(settings, run, resume=False)
     later = TrainSettings(dataset=settings.dataset, init_from=str(run.path))
-    assert inherit(later, ["--rho"]).mixed_precision
-    with pytest.raises(UsageError, match="leave out --mixed-precision"):
-        inherit(later, ["--mixed-precision"])
+    assert inherit(later, ["--rho"]).precision == "bfloat16"
+    with pytest.raises(UsageError, match="leave out --precision"):
+        inherit(later, ["--precision"])
+
+
+@pytest.mark.parametrize("ratio, chosen", [(0.8, "bfloat16"), (0.9, "float32"), (1.4, "float32")])
+def test_auto_measures_both_formats_once_where_the_device_has_both(
+    tf, settings, monkeypatch, caplog, ratio, chosen
+):
+    asked, auto = [], dataclasses.replace(settings, precision="auto")
+
+    def took(settings, precision):
+        asked.append(precision)
+        return 100.0 * (ratio if precision == "bfloat16" else 1.0)
+
+    monkeypatch.setattr(profiling.environment, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(profiling, "_full_step_ms", took)
+    assert profiling.choose_precision(auto) == profiling.choose_precision(auto) == chosen
+    assert asked == ["float32", "bfloat16"], "the second time they are known"
+    assert profiling.choose_precision(auto, limited=True) == "float32"
+    assert profiling.choose_precision(dataclasses.replace(auto, model="mine.keras")) == "float32"
+
+
+def test_auto_times_real_steps_and_leaves_no_trace(tf, settings, monkeypatch):
+    auto = dataclasses.replace(settings, precision="auto")
+    monkeypatch.setattr(profiling.environment, "has_bfloat16", lambda: True)
+    names = [v.name for v in assembly.make_model(auto, 2).trainable_variables]
+    tf.keras.backend.clear_session()
+    assert profiling.choose_precision(auto) in ("float32", "bfloat16")
+    assembly.configure(0)
+    assert [v.name for v in assembly.make_model(auto, 2).trainable_variables] == names
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("flags : fpu avx2 avx512f\n", False),
+        ("flags : fpu avx512_bf16\n", True),
+        ("flags : fpu amx_bf16\n", True),
+        ("Features : fp asimd\n", False),  # a Pi
+        ("Features : fp asimd bf16\n", True),
+        (None, False),
+    ],
+)
+def test_a_processor_says_whether_it_has_bfloat16(tf, tmp_path, monkeypatch, text, expected):
+    path = tmp_path / "cpuinfo"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(environment, "CPUINFO", path)
+    assert environment.has_bfloat16() == expected
+
+
+def test_a_device_without_it_measures_nothing(tf, settings, monkeypatch):
+    monkeypatch.setattr(environment, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(profiling, "_full_step_ms", None)
+    assert profiling.choose_precision(dataclasses.replace(settings, precision="auto")) == "float32"
