@@ -2,7 +2,7 @@
 # Profile and train the embedded task, elastic against its rivals, and print accuracy and time side by side.
 #     bash scripts/demo.sh [OPTION...]      options go to et-profile and et-train
 # All start from the same solved head, each at its best learning rate of those tried
-# (docs/results-appendix.md#embedded-task). Everything it makes is in demo-output/. RHO, EPOCHS,
+# (docs/results.md#embedded-task). Everything it makes is in demo-output/. RHO, EPOCHS,
 # SEEDS ("0 1 2 3 4") and VALIDATE (selections that are timed to check the profile) may be set.
 set -euo pipefail
 options=("$@")

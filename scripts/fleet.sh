@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compare three rules for a fleet of eight simulated clients, four of them four times slower; docs/fleet.md has the picture.
+# Compare three rules for a fleet of eight simulated clients, four of them four times slower; docs/fleet.md has the table.
 #     DATA=/path/to/cub100 WEIGHTS=/path/to/mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5 bash scripts/fleet.sh
 # Without DATA it is the embedded task. ROUNDS ("4 7 8": of full, drop, elastic) may be set; arguments are settings of the
 # fleet, such as least-rho=0.4. Writes into fleet-output/, with all that Flower, Ray and TensorFlow print in RULE.log.
@@ -62,4 +62,4 @@ for k in 0 1 2; do
         exit 1
     fi
 done
-python "$repository/studies/fleet.py" "${rules[@]}" --output fleet.png
+python "$repository/studies/fleet.py" "${rules[@]}" --output fleet.csv

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Set up and check the code without running it: style, types, which folder imports which, and how large each is.
+# Set up and check the code without running it: style, types, which folder imports which, how large each is, and the numbers on the pages.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 prepare_environment dev
@@ -10,4 +10,5 @@ ruff format --check || status=1
 mypy || status=1
 lint-imports --no-logo || status=1
 python scripts/sizes.py || status=1
+python scripts/check_numbers.py || status=1
 exit "$status"

@@ -1,6 +1,6 @@
-"""Draw the accuracy of fleets over simulated time, and say when each is as good as the first at its best.
+"""Say how good fleets become over simulated time, and when each is as good as the first at its best.
 
-python studies/fleet.py full drop elastic --output fleet.png
+python studies/fleet.py full drop elastic --output fleet.csv
 
 Each folder has the rounds.csv of a rule; scripts/fleet.sh makes them.
 """
@@ -10,11 +10,7 @@ import csv
 from pathlib import Path
 from typing import Dict, List
 
-CAPTIONS = {
-    "full": "FedAvg, waits for the slowest",
-    "drop": "FedAvg, drops slow clients",
-    "elastic": "elastic clients",
-}
+from elastictrainer.runs.files import write_csv
 
 
 def read(folder: Path) -> List[Dict[str, str]]:
@@ -23,32 +19,20 @@ def read(folder: Path) -> List[Dict[str, str]]:
         return [{"rule": folder.name, **row} for row in csv.DictReader(stream)]
 
 
-def draw(asked: argparse.Namespace) -> None:
-    """Draw the rounds of each folder, write them as a table, and print when each is as good as the first."""
-    from matplotlib.figure import Figure
-
-    from elastictrainer.runs.files import write_csv
-
-    figure = Figure((7, 4), layout="constrained")
-    axes = figure.subplots()
+def compare(asked: argparse.Namespace) -> None:
+    """Write the rounds of all folders as a table, and print when each is as good as the first."""
     rows = [row for folder in asked.folders for row in read(Path(folder))]
     goal = None
     for rule in dict.fromkeys(row["rule"] for row in rows):
         seconds = [float(row["seconds"]) for row in rows if row["rule"] == rule]
         accuracy = [100 * float(row["accuracy"]) for row in rows if row["rule"] == rule]
         goal = max(accuracy) if goal is None else goal
-        axes.plot(seconds, accuracy, marker="o", markersize=3, label=CAPTIONS.get(rule, rule))
         when = next((s for s, a in zip(seconds, accuracy) if a >= goal), None)
         reached = "never" if when is None else f"after {when:.1f} s"
         print(f"{rule}: best {max(accuracy):.1f} % in {seconds[-1]:.1f} s, {goal:.1f} % {reached}")
-    axes.axhline(goal, color="grey", linewidth=0.8, linestyle=":")
-    axes.set_xlabel("simulated time (s)")
-    axes.set_ylabel("test accuracy (%)")
-    axes.legend(frameon=False)
-    figure.savefig(asked.output, dpi=120)
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = ([row.get(name, "") for name in names] for row in rows)
-    write_csv(Path(asked.output).with_suffix(".csv"), names, table)
+    write_csv(asked.output, names, table)
 
 
 def main() -> None:
@@ -57,8 +41,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folders", nargs="+")
-    parser.add_argument("--output", default="fleet.png")
-    draw(parser.parse_args())
+    parser.add_argument("--output", default="fleet.csv")
+    compare(parser.parse_args())
 
 
 if __name__ == "__main__":

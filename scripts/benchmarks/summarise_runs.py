@@ -99,8 +99,8 @@ def draw(runs, path, title):
             share *= int(number) / longest
         lines[scheme, bool(without)].append((100 * share, [float(row["accuracy"]) for row in found]))
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    for (scheme, without), points in lines.items():
-        points.sort(key=lambda point: point[0])
+    for scheme, without in sorted(lines, key=lambda line: (line[0] in _DRAWN, line)):  # the study's last
+        points = sorted(lines[scheme, without], key=lambda point: point[0])
         counts = sorted({len(accuracies) for _, accuracies in points})
         words = str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
         style = of_scheme(scheme)
