@@ -181,9 +181,12 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         for path in export_run(run, settings.export_formats, trust=True):  # just written
             LOG.info(f"written: {path}")
     given_s = deadline.more_s or deadline.seconds if deadline else math.inf
-    late_s = process_age_s() - given_s
-    if late_s > _LATE * given_s:
-        LOG.info(f"late by {late_s:.0f} s: the least that a run does takes longer here")
+    taken_s = process_age_s()
+    if taken_s > (1 + _LATE) * given_s:
+        LOG.info(
+            f"late by {taken_s - given_s:.0f} s: the least that a run does took {taken_s:.0f} s here, with "
+            f"--time {math.ceil(taken_s)}s it is in time"
+        )
     summary: Record = history.elastic
     return summary
 
