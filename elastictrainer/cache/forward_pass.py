@@ -28,7 +28,7 @@ _FREE = ("Placeholder", "VarHandleOp", "ReadVariableOp", "Identity", "Const")  #
 # What an op makes of the examples of a minibatch: a row of each one alone; rows that depend on the others;
 # or another number of rows.
 ALIKE, MIXES, FOLDS = "alike", "mixes", "folds"
-_HELD = 64e6  # bytes of tensors that are compared at once: a run may have a limit of memory
+_HELD = 64e6  # bytes of rows that are compared at once: a run may have a limit of memory
 _ALIKE = 1e-2  # of the largest number: far more than rounding, far less than another example's features
 
 
@@ -164,7 +164,7 @@ def stop_where_examples_mix(
         step: whose `ops` change.
         minibatch: inputs and labels of a full size.
         known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are added.
-        held: bytes of tensors that are compared at once.
+        held: bytes of rows that are compared at once.
     """
     ops = step.ops
     inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]
@@ -178,7 +178,7 @@ def stop_where_examples_mix(
         # An output that nobody reads may be memory that nobody has written, as of normalisation in inference.
         if is_storable(tensor, batch) and tensor.consumers()
     ]
-    for tensors in in_parts(new, batch, held) if batch > 1 else ():
+    for tensors in in_parts(new, held) if batch > 1 else ():
         _compare_examples(step, tensors, inputs, known)
     found = {k: known.get(ops.operations[k].name) for k in ops.frozen}
     mixing = {k for k, what in found.items() if what == MIXES}
@@ -192,30 +192,30 @@ def _compare_examples(
     """Add to `known` how the ops of `tensors` combine examples: ALIKE, MIXES or FOLDS."""
     batch = int(inputs[0].shape[0])
     every, states = step.prefix(tensors)
-    run = tf.function(every, autograph=False)
 
-    def first_rows(values: Sequence[tf.Tensor]) -> Tuple[List[np.ndarray], List[int]]:
-        found = run(*values)
-        return [value.numpy()[:1].copy() for value in found], [int(value.shape[0]) for value in found]
+    @tf.function(autograph=False)
+    def first_rows(*values: tf.Tensor) -> Tuple[List[tf.Tensor], List[tf.Tensor]]:
+        found = every(*values)  # whole, they are freed as soon as the next ops have run
+        return [value[:1] for value in found], [tf.shape(value)[0] for value in found]
 
     # The same random numbers in both runs: only the other examples of the minibatch differ.
     with preserve_variables(states) as restore:
-        among_others, rows = first_rows(inputs)
+        among_others, rows = first_rows(*inputs)
         restore(states)
-        among_copies, _ = first_rows([tf.repeat(value[:1], batch, axis=0) for value in inputs])
+        among_copies, _ = first_rows(*(tf.repeat(value[:1], batch, axis=0) for value in inputs))
     for tensor, one, other, count in zip(tensors, among_others, among_copies, rows):
-        alike = _alike(one, other)
+        alike = _alike(one.numpy(), other.numpy())
         what = MIXES if not alike else ALIKE if count == batch else FOLDS
         if known.get(tensor.op.name, ALIKE) == ALIKE or what == MIXES:  # an op may have several outputs
             known[tensor.op.name] = what
 
 
-def in_parts(tensors: Sequence[tf.Tensor], batch: int, most: float) -> Iterator[List[tf.Tensor]]:
-    """Divide tensors into parts of so many bytes: a function holds all that it returns until it ends."""
+def in_parts(tensors: Sequence[tf.Tensor], most: float) -> Iterator[List[tf.Tensor]]:
+    """Divide tensors into parts whose rows have so many bytes: a function holds all that it returns."""
     part: List[tf.Tensor] = []
     held = 0.0
     for tensor in tensors:
-        size = batch * row_bytes(tensor, "float32")
+        size = row_bytes(tensor, "float32")
         if part and held + size > most:
             yield part
             part, held = [], 0.0

@@ -126,7 +126,7 @@ def make_variables(model: tf.keras.Model, x: Nested, y: Targets) -> None:
     """
 
     def use(x: Nested, y: Targets) -> None:
-        outputs, _ = KerasObjective(model)(x, y, training=False)
+        outputs, _ = KerasObjective(model, fold=False)(x, y, training=False)
         KerasMetrics(model).update_state(y, outputs)
 
     tf.function(use).get_concrete_function(x, y)

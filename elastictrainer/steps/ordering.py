@@ -13,6 +13,7 @@ _LARGE = 100e6  # bytes of gradients: those of smaller networks are not worth a 
 _AHEAD = 2  # gradients that may be there while the work on an earlier one goes on
 
 
+@tf.autograph.experimental.do_not_convert
 def last_writes(variables: Sequence[Any]) -> List[Optional[tf.Operation]]:
     """Return for each variable the last op that writes it in the graph being traced; None: none does."""
     graph: Any = tf.compat.v1.get_default_graph()

@@ -85,11 +85,12 @@ class RisingLoss(TrainerCallback):
         self._mean: Optional[float] = None
         self._seen = 0
         self._said = False
-        self._head: Optional[float] = None  # accuracy of the solved head
+        self._head: Optional[float] = None  # the least that the solved head's accuracy may be
 
     def on_head(self, record: Values) -> None:
         """Take in the solved head's accuracy, where it was evaluated."""
-        self._head = record.get("val_accuracy")
+        accuracy = record.get("val_accuracy")
+        self._head = None if accuracy is None else accuracy - self._error
 
     def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
         """Take in the step's loss."""
@@ -106,8 +107,15 @@ class RisingLoss(TrainerCallback):
     def on_epoch_end(self, epoch: int, logs: Optional[Values] = None) -> None:
         """Take in the epoch's accuracy, where it was evaluated."""
         accuracy, head = (logs or {}).get("val_accuracy"), self._head
-        if accuracy is not None and head is not None and accuracy < head - _FALL and not self._said:
+        if accuracy is None or head is None or self._said:
+            return
+        if accuracy + self._error < head - _FALL:  # beyond what sampling explains
             self._say(f"the accuracy has fallen from {100 * head:.1f} to {100 * accuracy:.1f} %")
+
+    @property
+    def _error(self) -> float:
+        """Return how far the latest accuracy may be from that of all images."""
+        return float(self.run_state.sampled.get("accuracy_error", 0.0))
 
     def _say(self, what: str) -> None:
         state, self._said = self.run_state, True

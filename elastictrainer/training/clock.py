@@ -182,8 +182,9 @@ class Clock:
         """Return the seconds that are kept for what comes after the last step."""
         if self.deadline is None:
             return 0.0
-        evaluation_s = self.deadline.images * (self.image_s or 0.0)
-        return self.deadline.reserve_s() + min(_EVALUATION * self._given_s, evaluation_s)
+        evaluation_s, most_s = self.deadline.images * (self.image_s or 0.0), _EVALUATION * self._given_s
+        # Where all images do not fit a sample tells enough in half of it: the rest is worth more as training.
+        return self.deadline.reserve_s() + (evaluation_s if evaluation_s <= most_s else most_s / 2)
 
     def evaluation_s(self, ending: bool, of_head: bool = False) -> float:
         """Return the seconds that an evaluation may take now, as all that are asked for a deadline together.

@@ -26,7 +26,7 @@ from elastictrainer.training.clock import VALIDATION
 from elastictrainer.training.state import Values
 
 _SHARE = 0.1  # of a run by the clock, for evaluations that nobody asked for: its epochs may be short
-_LEAST, _WORTH = 16, 200  # images of a sample; of a solved head's: of fewer the accuracy tells little
+_LEAST, _WORTH = 16, 1000  # images of a sample; of a solved head's: of fewer it tells less than training
 _PACE = 64  # images that tell what one takes: of two minibatches, of which the first compiles
 _Z = 1.96  # standard deviations to both sides of a mean hold 95 %
 PARTS = {"test": "test", "val": "validation"}  # of the data, by short name

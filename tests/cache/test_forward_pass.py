@@ -134,9 +134,9 @@ def test_outputs_that_nobody_reads_do_not_count(tf, monkeypatch):
 
 def test_tensors_are_compared_in_parts_of_few_bytes(tf):
     with tf.Graph().as_default():
-        tensors = [tf.zeros((4, width)) for width in (5, 15, 10, 30, 2, 3)]  # 80, 240, 160, 480, 32, 48 bytes
-    for most, expected in ((400.0, [[5, 15], [10], [30], [2, 3]]), (200.0, [[5], [15], [10], [30], [2, 3]])):
-        parts = in_parts(tensors, 4, most)
+        tensors = [tf.zeros((4, width)) for width in (5, 15, 10, 30, 2, 3)]  # rows of 20, 60, 40, 120, 8, 12 bytes
+    for most, expected in ((100.0, [[5, 15], [10], [30], [2, 3]]), (50.0, [[5], [15], [10], [30], [2, 3]])):
+        parts = in_parts(tensors, most)
         assert [[int(t.shape[1]) for t in part] for part in parts] == expected
 
 
