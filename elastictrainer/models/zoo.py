@@ -254,7 +254,7 @@ def _keras_architecture(name: str) -> Architecture:
     if name not in names:
         raise UsageError(
             f"--model {name}: Keras {version('keras')}, with TensorFlow {tf.__version__}, does not have "
-            "it. Choose another, or train on the other stack (docs/stacks.md)."
+            "it. Choose another, or train on the other stack (docs/installation.md)."
         )
     function = getattr(tf.keras.applications, names[name])
     image_size, least_size = _sizes(function)
