@@ -4,7 +4,7 @@
 
 All in turn in one process, from the same weights, on one minibatch; SGD, metrics updated. Times are CPU time
 of an image in ms, medians over rounds; ratios are medians of a round's. Memory is what a step's graph is
-reckoned to take above weights and slots. Goals: 0.80 of Keras' step with Keras 2, 0.68 with Keras 3.
+reckoned to take above weights and slots.
 """
 
 import time
