@@ -52,11 +52,9 @@ def run(
 ) -> int:
     """Run a command's body; turn its errors into a line on stderr and an exit status.
 
-    With --debug among the arguments the traceback is printed too. SIGTERM and SIGHUP interrupt the body as
-    Ctrl-C does. Without `arguments` they are those of `sys.argv`.
-
-    Returns:
-        0 after success; 2 if the request was wrong; 1 if the work failed; 130 after an interrupt.
+    With --debug among the `arguments` (of `sys.argv`, without) the traceback is printed too. SIGTERM and
+    SIGHUP interrupt as Ctrl-C does. Returns 0 after success; 2 if the request was wrong; 1 if the work
+    failed; 130 after an interrupt.
     """
     prepare()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
