@@ -10,13 +10,11 @@ from elastictrainer.runs.run_folder import RunFolder
 
 
 class Quantity(NamedTuple):
-    """Something to draw.
+    """Something to draw; the unit "time" is one as long as the times.
 
     Attributes:
-        name: for the title and the axis.
-        unit: of the axis; "time": a unit of time, as long as the times are.
-        keys: where its value is in a record of metrics.jsonl: under the first key that has one. A run that
-            tests once, at its end, has validation images in its metrics.
+        keys: of its value in a record of metrics.jsonl; the first that has one counts. A run that tests once,
+            at its end, has validation images in its metrics.
         factor: of the value there.
     """
 

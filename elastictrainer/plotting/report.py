@@ -20,10 +20,7 @@ _ITEMS = 12  # of a list that are shown
 
 
 def table_rows(runs: Sequence[RunFolder]) -> List[Dict[str, str]]:
-    """Return the cells by column heading, a row for each run; "-" stands for what was not measured.
-
-    A column in which no row has a value is left out. UsageError where a run is not finished.
-    """
+    """Return a row by heading for each finished run; "-" was not measured; no column has that alone."""
     unit = time_unit(max(run.summary()["train_seconds"] for run in runs))
     cells = []
     for run in runs:
