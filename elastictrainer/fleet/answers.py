@@ -34,11 +34,9 @@ class Limits(NamedTuple):
     """What a client's images can be.
 
     Attributes:
-        classes: number of the fleet's.
-        width: of a feature vector.
-        images: the most of one client.
+        classes, width: of the fleet, and of a feature vector.
+        images, seconds: the most of one client, and the longest pass over them.
         mean_square: of a feature vector's elements summed, the server's own.
-        seconds: the longest pass over its images.
     """
 
     classes: int
@@ -113,11 +111,9 @@ class FeatureStatistics:
         )
 
     def examples(self, seed: int) -> Tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Draw features of Gaussians with the same class means and shared covariance.
+        """Draw (n, width) float32 features of Gaussians with the class means and a shared covariance.
 
-        Returns:
-            (n, width) float32 features and (n,) int labels: as many as there were, or some 20,000 in the same
-            shares.
+        Their (n,) int labels are as many as there were, or some 20,000 in the same shares.
         """
         means = self.sums / np.maximum(self.counts, 1)[:, None]
         within = (self.moment - means.T @ (means * self.counts[:, None])) / max(1, self.images)
@@ -130,12 +126,8 @@ class FeatureStatistics:
 
 
 class Description(NamedTuple):
-    """What a client says before its first round.
-
-    Attributes:
-        statistics: of its images.
-        full_s: seconds of a round of full training.
-        pass_s: seconds of a forward pass over its images.
+    """What a client says before its first round: the statistics of its images, the seconds of a round of full
+    training, and those of a forward pass over its images.
     """
 
     statistics: FeatureStatistics
@@ -161,10 +153,7 @@ class Trained(NamedTuple):
     seconds: float
 
     def check(self, client: Description, weights: Sequence[AnyArray], round_s: float) -> None:
-        """Raise Refused where this cannot come from a round of `round_s` seconds of this client.
-
-        `weights` are the global values of all N tensors, from which the client started.
-        """
+        """Raise Refused where a round of `round_s`, from the global `weights` (N), cannot give this."""
         if self.tensors and not 0 < self.examples <= client.statistics.images:
             raise Refused(
                 f"it says that it trained on {self.examples} examples, and has {client.statistics.images}"
@@ -179,10 +168,9 @@ class Trained(NamedTuple):
 
 
 def average(updates: Sequence[Trained], weights: Sequence[AnyArray]) -> List[AnyArray]:
-    """Return the new global values of all N tensors; one that nobody trained keeps its value.
+    """Return the new global values of all N tensors, of `weights`; one that nobody trained keeps its value.
 
-    A tensor's new value is the mean over the clients that trained it, weighted by their examples. The clients
-    started from `weights`; all `updates` were checked.
+    It is the mean over the clients that trained the tensor, by their examples. All `updates` were checked.
     """
     sums: Dict[int, Floats] = {}
     examples: Dict[int, int] = {}

@@ -31,7 +31,7 @@ class GlobalModel:
     Attributes:
         clients: by name, those whose description was sound; nobody else trains.
         seconds: by the clients' profiles, that all rounds so far took: each waits for its slowest client.
-        round_s: seconds of a round.
+        round_s: of a round.
         rows: what is known of each round, as in rounds.csv.
     """
 
@@ -71,10 +71,7 @@ class GlobalModel:
         return {index: values[index].numpy() for index in sorted(self.changed)}
 
     def solve_head(self) -> None:
-        """Solve the head for the images of all clients, without having any, and set the time of a round.
-
-        UsageError where there is no client.
-        """
+        """Solve the head for all clients' images, having none, and set `round_s`; UsageError: no client."""
         if not self.clients:
             raise UsageError(
                 "no client has sent a description of its images that can be used. The lines above say why; "

@@ -102,17 +102,11 @@ class LocalTraining:
         number: int,
         client_state: str = "",
     ) -> Tuple[Trained, str]:
-        """Train for a round.
+        """Train for round `number`, from 1, on which the order of the images depends, for `seconds`.
 
-        Args:
-            tensors: global values, by index, of all tensors that any client has trained so far.
-            data, device: the client's.
-            seconds: of the round.
-            number: of the round, from 1; the order of the images depends on it.
-            client_state: what its latest round returned as its second result; empty before the first.
-
-        Returns:
-            What trained; and what the client needs in its next round: its selection, as JSON text.
+        `tensors` are the global values, by index, of all that any client has trained so far. Returns what
+        trained; and what the client needs as `client_state` in its next round, JSON text: its selection.
+        Empty before the first.
         """
         self._assign(tensors)
         optimizers.reset_slots(self.optimizer, self.model.trainable_variables)
@@ -201,15 +195,9 @@ def dirichlet(
 ) -> NDArray[np.int64]:
     """Divide examples among clients, each class in shares drawn from a Dirichlet distribution.
 
-    Args:
-        labels: (n,) int.
-        clients: how many.
-        concentration: below 1: each class is with few clients; above 10: about equal shares.
-        seed: of the shares, and of which examples.
-        least: examples that each client must get; shares are drawn again until it does.
-
-    Returns:
-        (n,) int: each example's client, from 0. UsageError where there are too few for so many clients.
+    A `concentration` below 1 leaves each class with few clients; one above 10 makes about equal shares. They
+    are drawn again until each client gets the `least`. Returns (n,) int: the client, from 0, of each of the
+    (n,) int `labels`; UsageError where there are too few for so many clients.
     """
     labels = np.asarray(labels)
     if clients < 1 or clients * least > len(labels):

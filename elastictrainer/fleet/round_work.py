@@ -21,9 +21,8 @@ class RoundWork:
     Attributes:
         rho: the time of a step over a full step's; None: all tensors train, and none is scored.
         steps: minibatches to train on; 0: the client sits the round out.
-        scored: minibatches that tensors are scored on; 0: the last layers train, as deep as the time allows,
-            or an earlier selection holds.
-        scoring_s: seconds that it takes.
+        scored: minibatches that tensors are scored on, in `scoring_s` seconds; 0: the last layers train, as
+            deep as the time allows, or an earlier selection holds.
     """
 
     rho: Optional[float]
@@ -48,17 +47,13 @@ class Device:
         return 1e-3 * self.slow_down * steps * self.profile.full_ms
 
     def work(self, rule: str, seconds: float, steps: int, least_rho: float, scored: int) -> RoundWork:
-        """Return what the client does in a round.
-
-        With "elastic" it passes over all its images where a step can be made short enough for that; no step
-        is shorter than `least_rho` of a full one, and in the time that is left fewer images are trained on.
+        """Return what the client does in a round of `seconds`, with `steps` minibatches of all its images.
 
         Args:
-            rule: "elastic"; "full": full steps on all images, however long that takes; "drop": the same, but
-                not at all where that exceeds the round.
-            seconds: of the round.
-            steps: minibatches of all its images.
-            least_rho: 0 to 1; 1: full steps only.
+            rule: "elastic": it passes over all its images where a step can be made short enough for that; no
+                step is shorter than `least_rho` (0 to 1) of a full one, and in the time that is left fewer
+                images are trained on. "full": full steps on all images, however long that takes; "drop": the
+                same, but not at all where that exceeds the round.
             scored: minibatches that tensors are to be scored on, where some are to be left out and the time
                 allows; 0: an earlier selection holds.
         """

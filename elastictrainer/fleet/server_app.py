@@ -89,10 +89,7 @@ class Server:
         }
 
     def report(self, number: int, began: float) -> None:
-        """Test the model after round `number`; say how good it is, and how long the rest will take.
-
-        `began` is when the work did, by the monotonic clock.
-        """
+        """Test the model after round `number`; say how good it is, and how long the rest will take."""
         row = self.model.evaluate(number, self._about if number else {})
         LOG.info(f"fleet: {_line(row, self.model.settings.rounds, time.monotonic() - began)}")
 

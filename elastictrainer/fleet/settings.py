@@ -19,7 +19,6 @@ class FleetSettings:
             part. Other clients have images of their own.
         model, weights, image_size, batch_size, optimizer, learning_rate, seed: as of et-train; 0 as
             `image_size` is the model's own.
-        rounds: how many.
         seconds: of a round; 0: what full training takes the slowest of the faster half of the clients.
         rule: see `round_work`.
         least_rho: of elastic clients, the least time of a step over a full step's.
