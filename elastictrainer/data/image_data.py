@@ -19,16 +19,13 @@ _PROBE = 1  # sets the orders of probe minibatches apart from those of epochs
 
 @dataclass
 class ImageData:
-    """A data set as minibatches.
+    """A data set as minibatches; its name is for messages, its class names are by label.
 
     Attributes:
-        name: for messages.
-        class_names: by label.
         splits: the parts by name: train; test, unless images are only trained on; and val where there is one.
-        batch_size: of training.
+        batch_size: of training; `evaluation_batch_size` of testing and validation.
         image_size: height and width that images are resized to.
         seed: of the order of training images.
-        evaluation_batch_size: of testing and validation.
         old_splits: images of earlier runs' data to evaluate on as well, by part (test, val).
     """
 
@@ -50,7 +47,7 @@ class ImageData:
             )
 
     def class_weights(self) -> List[float]:
-        """Return a weight for each label, so that all classes count alike; UsageError for one without images.
+        """Return a weight for each label so that all classes count alike; UsageError for one without images.
 
         Their mean over the training images is 1.
         """

@@ -80,10 +80,7 @@ def _imbalance(class_names: Sequence[str], train: Split) -> str:
 
 
 def unused(name: str, splits: Iterable[Split]) -> str:
-    """Name what lies in a folder of images, next to images and classes, and is not used; else return "".
-
-    Of hidden files those are named that end as images do.
-    """
+    """Name what lies in a folder of images, next to images and classes, and is not used; else return ""."""
     files = [file for split in splits if isinstance(split, FileSplit) for file in split.files.tolist()]
     if not files or not Path(name).is_dir():
         return ""

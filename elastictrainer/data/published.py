@@ -29,11 +29,9 @@ _SHUFFLE_BUFFER = 2048
 
 @dataclass
 class TfdsSplit(Split):
-    """One split of a data set that tensorflow-datasets has prepared.
+    """A `split` of a data set that the `builder` of tensorflow-datasets has prepared.
 
-    Attributes:
-        builder, split: of tensorflow-datasets.
-        chosen: bool for each example in stored order; None: all.
+    `chosen` is a bool for each example in stored order; None: all.
     """
 
     builder: Any
@@ -95,8 +93,7 @@ class TfdsSplit(Split):
 def load_tfds(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     """Load class names and parts (see `splits.name_parts`); fetch the data set if need be.
 
-    Raises:
-        UsageError: tensorflow-datasets has no such name, it holds no labelled images, or cannot be fetched.
+    UsageError for a name that tensorflow-datasets has not, no labelled images, or what cannot be fetched.
     """
     builder = _builder(name, data_dir)
     home = data_dir or "~/tensorflow_datasets"
@@ -174,8 +171,7 @@ class HubSplit(IndexedSplit):
         name: of the data set and the split, for messages.
         table: a datasets.Dataset.
         column: of its images, encoded.
-        rows: (n,) int, their numbers in the table.
-        labels: (n,) int.
+        rows, labels: (n,) int; the former are numbers in the table.
     """
 
     name: str
