@@ -27,10 +27,9 @@ _FORMATS = "a run folder, a .keras file, a .tflite file"
 
 @dataclass(frozen=True)
 class Predictor:
-    """A classifier.
+    """A classifier, from the file or folder `source`.
 
     Attributes:
-        source: the file or folder that it is from.
         probabilities: from images (n, H, W, 3) float32 in 0..255 to (n, classes).
         input_shape: (n, H, W, 3) with None for a dimension that it leaves open.
         class_names: by label; None where the file does not say.
@@ -76,13 +75,9 @@ class Predictor:
 def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = False) -> Predictor:
     """Load the classifier of a run, or of a file in a format that `et-train` or `et-export` writes.
 
-    Args:
-        target: a run folder, a Keras file, a TFLite file.
-        weights: of a run, "best" or "last"; None: the best where there are such.
-        trust: also read what can run code: see `user_models.read`; TFLite files with TensorFlow's ops.
-
-    Raises:
-        UsageError: there is none, it is damaged, it would need `trust`, or it classifies no pictures.
+    `weights` of a run are "best" or "last"; None: the best where there are such. With `trust` also what can
+    run code is read: see `user_models.read`; TFLite files with TensorFlow's ops. UsageError where there is
+    none, it is damaged, it would need `trust`, or it classifies no pictures.
     """
     path = Path(target)
     is_run = (path / "config.yaml").is_file()
@@ -149,10 +144,7 @@ def _names_next_to(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
 class TFLiteFile:
     """A network of one input and one output, in float32 or in integers of 8 bits with their scale.
 
-    Attributes:
-        class_names: by label; None where the file does not say.
-        input_shape: (n, H, W, channels) with None for a dimension that it leaves open.
-        rounding: how far the rounding to integers may put off the sum of an image's probabilities.
+    `rounding` is how far these may put off the sum of an image's probabilities; the others as of `Predictor`.
     """
 
     def __init__(self, path: Path, trust: bool):

@@ -26,7 +26,6 @@ class SolvableHead:
     """The linear `Dense` layer at a model's end, and the network before it.
 
     Attributes:
-        layer: the layer.
         features: from the model's inputs to what reaches the layer, (batch, width), in inference mode.
         held: number of columns, the first ones, that stay as they are (`hold_columns`).
     """
@@ -123,12 +122,11 @@ def solve(
         features: (n, width) float.
         targets: (n, classes) float; each row adds up to 1. A class without examples gets low logits.
         weights: (n,) of the examples; None: all count alike.
-        use_bias: False: the bias is zero.
         held: (width, k) kernel and (k,) bias of the first k classes, which are not fitted; None: all are.
 
     Returns:
         (width, classes) kernel and (classes,) bias, float32; and the mean loss of the examples, without the
-        penalty, in nats. UsageError where a feature is not finite.
+            penalty, in nats. UsageError where a feature is not finite.
     """
     from scipy.optimize import minimize
 

@@ -89,10 +89,7 @@ def loading_problem(model: tf.keras.Model) -> str:
 
 
 def _own_classes(config: Dict[str, Any], source: str) -> Dict[str, Any]:
-    """Import the classes of other modules that a configuration names, by the names that Keras looks up.
-
-    UsageError, naming the `source` of the configuration, where one is not found.
-    """
+    """Import the classes of other modules that the configuration of `source` names, by Keras' names."""
     found: Dict[str, Any] = {}
     for _, part in _unsafe_parts(config):
         name, module = part["class_name"], part.get("module")
@@ -162,10 +159,9 @@ def _parts(module: str) -> Tuple[str, ...]:
 
 
 def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) -> tf.keras.Model:
-    """Call the user's function "package.module:function"; UsageError where it cannot be imported, or raises.
+    """Call the user's "package.module:function", with `num_classes` and `input_shape` if it takes them.
 
-    It gets what it has parameters for: `classes` as `num_classes`, and `input_shape` (height, width,
-    channels).
+    UsageError where it cannot be imported, or raises.
     """
     function = import_object("--model", name)
     arguments = {"num_classes": classes, "input_shape": input_shape}

@@ -97,7 +97,6 @@ def create(
     Args:
         name: of `registry.MODEL`; a path to a `.keras` file; or "package.module:function", see
             `user_models.from_function`.
-        classes: number of classes, the width of the head.
         image_size: height and width in pixels; None: the model's default.
         weights: "imagenet" (demo network: its own pre-training), "none" (random weights), or a file.
         head_init: "zeros" (the backbone gets no gradient before the head's first update), "solve" (the same,
@@ -189,9 +188,7 @@ def input_size(model: tf.keras.Model, fallback: int) -> Tuple[int, int]:
 class Preprocessing:
     """An order of channels, then a scale and an offset for each.
 
-    Attributes:
-        order: for each channel that the backbone takes, the channel of the picture (red, green, blue).
-        scale, offset: by channel of the backbone.
+    `order` has for each channel that the backbone takes that of the picture (red, green, blue).
     """
 
     order: Tuple[int, ...] = _RGB
@@ -218,10 +215,7 @@ def _plain(values: Tuple[float, ...]) -> Union[float, List[float]]:
 
 
 def infer_preprocessing(function: Callable[[np.ndarray], np.ndarray]) -> Preprocessing:
-    """Find how a `preprocess_input` of Keras' changes pixels, by giving it some.
-
-    ValueError where it does more than to reorder, scale and shift channels.
-    """
+    """Find how a `preprocess_input` of Keras' reorders, scales and shifts channels, or ValueError."""
 
     def apply(pixels: Any) -> np.ndarray:
         return np.array(function(np.array(pixels, np.float64).reshape(1, -1, 1, 3))).reshape(-1, 3)
