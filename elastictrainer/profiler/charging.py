@@ -26,13 +26,7 @@ _LOWERED = re.compile(r"/(body|cond)/_\d+/")  # TensorFlow takes a loop apart in
 
 
 def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Profile:
-    """Charge the traced ops to groups and put the groups on the scale of the untraced step.
-
-    Args:
-        step: a traced step that trains every tensor (`CompiledStep.trace`).
-        trace: of a few runs of it.
-        step_ms: its time untraced.
-    """
+    """Charge the traced ops of some runs of a full, traced `step` to groups, on the scale of `step_ms`."""
     if step.graph is None:
         raise ValueError("trace the step first (CompiledStep.trace)")
     n = len(step.variables)
@@ -81,9 +75,8 @@ def _times(
 ) -> Tuple[Dict[Charge, float], float, Json]:
     """Add up the traced time by `charges`, those of the graph's ops called `names`; medians over the steps.
 
-    Returns:
-        The ms of the graph's ops by charge; those of other ops, and of the step before its first op and after
-        its last one; and entries of the profile's metadata.
+    Returns the ms of the graph's ops by charge; those of other ops, and of the step before its first op and
+    after its last one; and entries of the profile's metadata.
     """
     # An op's events are charged by its name. Called functions first: their inner ops are no ops of the graph.
     bodies, parts = bodies_of(step.graph, charges, step.gradients)
@@ -125,9 +118,7 @@ def _of_single_tensors(by_charge: Dict[Charge, float], kind: str, n: int) -> np.
 def _estimated_dw(
     step: CompiledStep, flops: Dict[Charge, float], by_charge: Dict[Charge, float]
 ) -> np.ndarray:
-    """Estimate (N,) ms for each tensor's weight gradient (dW) from its FLOPs, at the backward pass' measured
-    rate.
-    """
+    """Estimate (N,) ms for each tensor's dW work from its FLOPs, at the backward pass' measured rate."""
     # An update reads and adds each element.
     count = np.array([2.0 * np.prod(v.shape) for v in step.variables])
     count += _of_single_tensors(flops, BACKWARD, len(count))
@@ -143,12 +134,8 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
     """Charge every event inside a called function to the calling op, or to a part of it; returns the trace.
 
     The events of a step whose name is in several functions are divided evenly, in the order in which the
-    functions are called: exact where these run one after the other, with loops of the same length.
-
-    Args:
-        trace: the events.
-        known: names of the graph's own ops; events charged to these stay.
-        bodies: calling op to what the ops in its function are charged to, in graph order.
+    functions are called: exact where these run one after the other, with loops of the same length. Events of
+    the `known` names, the graph's own ops, stay. `bodies` are those of `bodies_of`.
     """
     places = list(dict.fromkeys(place for body in bodies.values() for place in body.values()))
     op_of = {place: len(trace.ops) + k for k, place in enumerate(places)}
@@ -187,8 +174,7 @@ def _callers(traced: Sequence[str], known: Sequence[str], bodies: Bodies) -> Dic
 
 
 def flops_of(operations: Sequence[Op]) -> Numbers:
-    """Return (ops,) float64: floating point operations of each op; 0 where there are no statistics for its
-    type.
+    """Return (ops,) floating point operations; 0 where there are no statistics for an op's type.
 
     TensorFlow counts a multiplication and an addition as two. Its statistics lack the gradients of depthwise
     convolutions, which cost what the convolution costs and are counted here, and batch normalisation, which

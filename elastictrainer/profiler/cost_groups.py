@@ -29,12 +29,7 @@ class CostGroups:
     """
 
     def __init__(self, tensors: int, bits: NDArray[np.uint8], amount: Amounts):
-        """
-        Args:
-            tensors: N.
-            bits: (G, ceil(N / 8)) uint8, as `numpy.packbits` makes them.
-            amount: (G,) the work of each group.
-        """
+        """`bits` are (G, ceil(N / 8)) uint8, as `numpy.packbits` makes them, N `tensors`; `amount` (G,)."""
         self.tensors = tensors
         self.bits = bits
         self.amount = np.asarray(amount, np.float64)
@@ -198,11 +193,7 @@ class CacheCosts:
         return self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
 
     def scaled(self, times: float, sizes: float) -> "CacheCosts":
-        """Return the same for minibatches of another number of examples.
-
-        Args:
-            times, sizes: by what the times of forward work are multiplied, and by what FLOPs and bytes are.
-        """
+        """Return the same for another batch size: `times` the times of forward work, `sizes` the rest."""
         return replace(
             self,
             once=self.once.scaled(times),

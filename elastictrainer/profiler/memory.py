@@ -35,7 +35,6 @@ class StepMemory:
         forward: the most that the forward pass holds while nothing is kept for gradients, for `batch`
             examples.
         loaded: resident memory of the process without its steps: TensorFlow, weights.
-        batch: examples of the minibatch.
         slots: the optimizer's slots, by the tensors that have them once they train.
     """
 
@@ -132,9 +131,7 @@ def step_memory(
     is held then instead of what it is made from. (Shapes, of which many gradients want nothing else.)
 
     Args:
-        operations: the graph's ops, producers before consumers.
-        charges: of these ops to the N tensors; see `attribution.attribute`.
-        read_by_calls: of a backward call by name, for each input the tensors whose gradients need it.
+        operations, charges: as from and for `attribution.attribute`; `read_by_calls` as of the function.
         examples: of its minibatches: the first dimension where a shape does not tell.
         slots: (N,) bytes of each tensor's slots.
         loaded: bytes that are resident before the step first runs.

@@ -32,8 +32,7 @@ class Profile:
     All arrays are in the order of `model.trainable_weights`; all times are wall-clock ms of a step.
 
     Attributes:
-        names: N tensor names.
-        shapes: N tensor shapes.
+        names, shapes: of N tensors.
         dw: groups of weight gradient work (dW), one tensor each.
         dy: groups of activation gradient work (dy), for one or more tensors.
         forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
@@ -47,8 +46,8 @@ class Profile:
         connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be
             trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
-        cache: the costs of cached activations; None where they were not measured.
-        memory: the memory of a step; None in a profile without that.
+        cache, memory: costs of cached activations, and the memory of a step; None where they were not
+            measured.
         metadata: model, device, and the share of the time that could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """
@@ -111,10 +110,7 @@ class Profile:
 
     @cached_property
     def with_cache(self) -> "Profile":
-        """Return the same profile for cached steps: all times and FLOPs of selections are theirs.
-
-        As it is without `cache`.
-        """
+        """Return the same profile for cached steps, with their times and FLOPs; as it is without `cache`."""
         attributes = {attribute.name: getattr(self, attribute.name) for attribute in dataclasses.fields(self)}
         return _CachedProfile(**attributes) if self.cache else self
 
@@ -140,9 +136,7 @@ class Profile:
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """Return (N,) indices from the output inwards: fewest dy groups first; among equals, later tensors
-        first.
-        """
+        """Return (N,) indices from the output inwards: fewest dy groups first; then later tensors first."""
         return np.lexsort((-np.arange(len(self)), self.dy.groups_per_tensor()))
 
     @cached_property
@@ -234,9 +228,7 @@ class Profile:
 
     @cached_property
     def saved_ms(self) -> Numbers:
-        """Return (N,) ms of forward work that a cached step saves where this tensor is the earliest that
-        trains.
-        """
+        """Return (N,) ms of forward work that a cached step saves whose earliest trained tensor is this."""
         assert self.cache is not None
         once = self.cache.once
         # With tensor d as the earliest that trains, a group is frozen unless its member nearest the output is
@@ -254,22 +246,17 @@ class Profile:
         return float(self.saved_ms[earliest] + self.cache.cache_write_ms[earliest])
 
     def step_flops(self, mask: AnyMask) -> Optional[float]:
-        """Predict the floating point operations of a step under `mask` (N,) bool; None where the profile has
-        no count.
-        """
+        """Predict the floating point operations of a step under `mask` (N,) bool; None without a count."""
         if self.flops is None:
             return None
         return self.flops.always + self.flops.active_amount(self.as_mask(mask))
 
     def time_ratio(self, full: int, fewer: int, examples: int) -> float:
-        """Return the time of a full step on `full` examples over that of one on `fewer`.
+        """Return the time of a full step on `full` over that on `fewer` examples; this profile has
+        `examples`.
 
         Times grow by `example_ms` of the metadata for each example. Where that was not measured, all but the
         updates is proportional to the examples, which is more than it takes.
-
-        Args:
-            full, fewer: examples of the two steps.
-            examples: of the minibatches of this profile.
         """
         variable_ms = (self.full_ms - float(self.t_update.sum())) / examples
         example_ms = self.metadata.get("example_ms", variable_ms)
@@ -277,9 +264,7 @@ class Profile:
         return float(full_ms / fewer_ms)
 
     def for_batch(self, measured: int, batch: int) -> "Profile":
-        """Return the profile of minibatches of `batch` examples, this one being of `measured`: all times grow
-        alike. The metadata says so (`measured_examples`).
-        """
+        """Return the profile of minibatches of `batch` examples, this one being of `measured`."""
         factor, times = batch / measured, self.time_ratio(batch, measured, measured)
         steps = ("predicted_ms", "measured_ms")
         return dataclasses.replace(
@@ -384,7 +369,7 @@ class _CachedProfile(Profile):
 
     @cached_property
     def forward_ms(self) -> float:
-        """Return the ms of every step, whatever is selected, without the work that was done before."""
+        """Return the ms of every step without the work that was done before."""
         return super().forward_ms - self._costs.once.always
 
     @cached_property
