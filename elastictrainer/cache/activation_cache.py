@@ -31,10 +31,9 @@ class ActivationCache:
     """The two parts of an interval's step: one that writes the cache, and the cached step that reads it.
 
     Attributes:
-        storage: the examples stored so far.
         share: of the frozen layers' time that cached steps save.
-        random_states: variables that the cached layers draw random numbers from.
-        random_start: their values before the first minibatch.
+        random_states: variables that the cached layers draw random numbers from; `random_start` their values
+            before the first minibatch.
     """
 
     def __init__(
@@ -50,13 +49,9 @@ class ActivationCache:
     ):
         """
         Args:
-            step: of the selection.
-            minibatch: inputs and labels of a full size.
-            spec: tf.TensorSpecs of any minibatch.
+            minibatch: inputs and labels of a full size; `spec` the tf.TensorSpecs of any.
             capacity: examples at most.
-            settings: of the cache.
-            forward: the model's.
-            profile: its profile; None: what to store is decided by FLOPs.
+            profile: the model's; None: what to store is decided by FLOPs.
             features: name of a tensor that `write` also computes, though nobody stores it.
 
         Raises:
@@ -90,9 +85,7 @@ class ActivationCache:
         self._build()
 
     def write(self, minibatch: Minibatch) -> Optional[tf.Tensor]:
-        """Write a minibatch to the cache; returns the value of `features`, None without. CacheError if it
-        cannot.
-        """
+        """Write a minibatch to the cache; returns the value of `features`. CacheError if it cannot."""
         exact, stored, fits, features = self._prefix(*flat(minibatch[0]))
         if not fits:
             self._widen()
@@ -112,9 +105,7 @@ class ActivationCache:
         return self._suffix(*map(tf.convert_to_tensor, values))
 
     def checksum(self) -> int:
-        """Return a checksum of the variables that the cached activations depend on; steps leave them as they
-        are.
-        """
+        """Return a checksum of the variables that cached activations depend on; no step changes them."""
         return sum(digest([variable]) for variable in self._step.fixed)  # in any order
 
     def close(self) -> None:

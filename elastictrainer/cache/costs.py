@@ -40,14 +40,7 @@ _WRITTEN = 16  # minibatches: enough that each read finds its minibatch outside 
 def with_cache_costs(
     profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
 ) -> Profile:
-    """Add `cache` to `profile`, measured in a few seconds, and calibrated for half as long as the profile.
-
-    Args:
-        profile: the model's profile.
-        objective: of the model.
-        optimizer: built for all its trainable tensors.
-        batch: inputs and labels of the size to train with.
-    """
+    """Add `cache` to `profile`, measured in a few seconds, and calibrated for half as long as the profile."""
     costs = _measured(profile, objective, optimizer, batch)
     gc.collect()  # the graphs of what was measured are in each other's way otherwise
     profile = dataclasses.replace(profile, cache=costs)
@@ -93,10 +86,7 @@ def _calibrated(
     batch: Minibatch,
     seconds: float,
 ) -> Profile:
-    """Correct the `cache` of `profile` by measuring `middle` and `cheapest` for about so many seconds.
-
-    As it was where that is too short a time, or nothing can be done once.
-    """
+    """Correct `cache` by timing `middle` and `cheapest`; as it was without time, or anything to cache."""
     if seconds < _LEAST_S:
         return profile
 
@@ -200,11 +190,7 @@ class _Counted:
 
 
 class TimedVariants:
-    """A selection's step as a whole and cached, its cache writes, and the full step.
-
-    Raises:
-        NotCacheable: the selection has no activations that can be cached.
-    """
+    """A selection's step as a whole and cached, its cache writes, and the full step; or NotCacheable."""
 
     def __init__(
         self,

@@ -44,9 +44,7 @@ def is_storable(tensor: tf.Tensor, batch: int) -> bool:
 
 
 def stored_dtype(dtype: tf.DType, floats: str) -> str:
-    """Return the dtype that numbers of `dtype` are stored in: wide ones in `floats`; bfloat16 too, which
-    NumPy lacks.
-    """
+    """Return the dtype that `dtype` is stored in: `floats` if wide, or bfloat16, which NumPy lacks."""
     narrowed = dtype in (tf.float32, tf.float64) and floats == "float16"
     return floats if narrowed or dtype == tf.bfloat16 else str(dtype.name)
 
@@ -105,10 +103,7 @@ class FrozenOps:
     ) -> Set[int]:
         """Return the ops that `ends` are computed by, themselves included.
 
-        Args:
-            ends: positions.
-            without: positions of ops that are left out, with all before them.
-            given: ids of tensors that exist already.
+        Not those `without`, nor what only they need; nor what is needed for tensors whose ids are `given`.
         """
 
         def before(k: int) -> Set[int]:
@@ -135,17 +130,11 @@ def frozen_ops(
     labels: Sequence[tf.Tensor],
     random_states: Sequence[tf.Tensor],
 ) -> FrozenOps:
-    """Sort the ops of a training step by plain reachability.
+    """Sort the ops of a training step, producers before consumers, by plain reachability.
 
     What the step writes to, moves: trained tensors, their slots, counters, metrics, and statistics of batch
     normalisation in training. A random state is the exception: an op that draws from it is done once where
-    all else that it needs is.
-
-    Args:
-        operations: of one training step, in a tf.function's graph; producers before consumers.
-        library: of functions that they call, `GraphDef.library`.
-        inputs, labels: placeholders.
-        random_states: the graph's handles of variables that hold the state of random numbers.
+    all else that it needs is. `library` has the functions that ops call, `random_states` the graph's handles.
     """
     position = {op.name: k for k, op in enumerate(operations)}
     state_handles = {id(handle) for handle in random_states}
@@ -231,14 +220,9 @@ class Cut:
 
 
 def last_frozen_tensors(ops: FrozenOps, needed: Set[int], storable: Callable[[tf.Tensor], bool]) -> Cut:
-    """Find the cut that stores what the rest of the step reads of the frozen part.
+    """Find the cut that stores what the rest of the step, the ops `needed`, reads of the frozen part.
 
-    What cannot be stored is computed again from what can, down to the inputs.
-
-    Args:
-        ops: of the step.
-        needed: positions of ops outside the frozen part that a cached step runs.
-        storable: whether a tensor can be stored; inputs always are.
+    What is not `storable` is computed again from what is, down to the inputs, which always are.
     """
     barred: Set[int] = set(ops.unstored)  # nothing of these ops may be stored
     while True:

@@ -50,11 +50,7 @@ class ForwardPass:
         minibatch: Minibatch,
         full: Optional[CompiledStep] = None,
     ):
-        """
-        Args:
-            objective, optimizer, full: as for CompiledStep.
-            minibatch: inputs and labels of a full size.
-        """
+        """Take a full-sized minibatch; the others are as for CompiledStep."""
         self._model = objective.model
         step = CompiledStep(objective, optimizer, [], full=full)
         # In a graph of its own, which knows the size of the minibatch: costs depend on it.
@@ -105,13 +101,9 @@ def op_costs(
 ) -> OpCost:
     """Return the function from an op to its cost: its group's measured time, shared out by FLOPs.
 
-    It is 0 for an op that the graph does not have, such as one that asks for a shape.
-
-    Args:
-        profile: the profile; None: typical times by FLOPs alone.
-        operations: of the graph of a step.
-        weights: of each, see `weights_of`.
-        members: of each, the tensors that it depends on, as bits.
+    It is 0 for an op that the graph does not have, such as one that asks for a shape. For each of the
+    `operations` there are a weight, see `weights_of`, and as bits the `members` that it depends on. Without a
+    profile it is by typical times.
     """
     if profile is None:
         rates = dict.fromkeys(members, 1 / _TYPICAL_FLOPS_PER_MS)
@@ -155,16 +147,12 @@ def weights_of(operations: Sequence[tf.Operation]) -> List[float]:
 def stop_where_examples_mix(
     step: TracedStep, minibatch: Minibatch, known: Dict[str, str], held: float = _HELD
 ) -> None:
-    """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
+    """Leave nothing frozen in `step.ops` that depends on how a minibatch is made up, such as its mean.
 
     The first example must give the same among the others as among copies of itself. What has not one row for
-    each example, as where windows or time steps were made rows, stays frozen but is not stored.
-
-    Args:
-        step: whose `ops` change.
-        minibatch: inputs and labels of a full size.
-        known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are added.
-        held: bytes of tensors that are compared at once.
+    each example, as where windows or time steps were made rows, stays frozen but is not stored. `known` has
+    ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are added. Tensors of
+    `held` bytes are compared at once.
     """
     ops = step.ops
     inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]

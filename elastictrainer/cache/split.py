@@ -1,6 +1,4 @@
-"""A training step in two parts: the prefix, whose results are cached, and the suffix, which a cached step
-runs.
-"""
+"""A training step in two parts: the prefix, whose results are cached, and the suffix, which reads them."""
 
 from dataclasses import dataclass, replace
 from typing import Callable, List, Optional, Sequence, Set, Tuple
@@ -17,12 +15,10 @@ from elastictrainer.steps.step_cutter import StepOps
 
 @dataclass
 class StepParts:
-    """The two functions that a training step consists of.
+    """The two functions that a training step consists of, for use in a tf.function.
 
     Attributes:
-        cut: where it is cut.
-        prefix: from the step's inputs, flat, to the values of the cut's tensors, and of others asked for. It
-            and the suffix run in a tf.function only, which takes their graphs in.
+        prefix: from the step's inputs, flat, to the values of the cut's tensors, and of others asked for.
         suffix: from these and the step's labels, flat, to the loss; it updates what the step updates.
         random_states: the variables that the prefix draws random numbers from.
         fixed: the other variables that it reads: none may change while the cache is used.
@@ -39,11 +35,7 @@ class TracedStep:
     """A traced training step, sorted into what is frozen and what moves."""
 
     def __init__(self, step: StepOps, random_states: Sequence[tf.Variable]):
-        """
-        Args:
-            step: of the selection.
-            random_states: the variables that hold the state of the model's random numbers.
-        """
+        """Take the step of a selection, and the variables with the state of the model's random numbers."""
         graph = step.source.graph
         internal = {id(outer): inner for outer, inner in graph.captures}
         self._graph, self._step, self._internal = graph, step, internal
@@ -102,9 +94,7 @@ class TracedStep:
     def prefix(
         self, tensors: Sequence[tf.Tensor]
     ) -> Tuple[Callable[..., List[tf.Tensor]], List[tf.Variable]]:
-        """Make the function from the step's inputs to these tensors' values; returns the random states it
-        reads, too.
-        """
+        """Make the function from the step's inputs to the `tensors`; returns its random states, too."""
         cached = self.ops.upstream({self._position[t.op.name] for t in tensors})
         drawn = self._states_read(cached)
         states = [v for state, v in self._states.items() if state in drawn]

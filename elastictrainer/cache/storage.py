@@ -29,11 +29,8 @@ class NotCacheable(CacheError):
 def folder_for(size: int, memory: int, folder: Optional[Path]) -> Optional[Path]:
     """Return the folder of the file for a cache of `size` bytes; None where it fits into `memory` bytes.
 
-    Args:
-        folder: to ask for; it is made. None: the system's for temporary files.
-
-    Raises:
-        NotCacheable: it fits neither into memory nor on the disk, or the folder cannot be made.
+    It is `folder`, which is made, or without one the system's for temporary files. NotCacheable where it fits
+    neither into memory nor on the disk, or the folder cannot be made.
     """
     if size <= memory:
         return None
@@ -50,12 +47,7 @@ def folder_for(size: int, memory: int, folder: Optional[Path]) -> Optional[Path]
 
 @dataclass(frozen=True)
 class Column:
-    """One array that is stored of each example.
-
-    Attributes:
-        shape: of one example's.
-        dtype: a NumPy dtype's name.
-    """
+    """One array that is stored of each example; `dtype` is a NumPy dtype's name."""
 
     shape: Tuple[int, ...]
     dtype: str
@@ -76,25 +68,14 @@ def _aligned(column: Column) -> int:
 
 
 class CacheStorage:
-    """Rows of the same columns, written in order and read in any order.
+    """At most `capacity` rows of the same columns, written in order and read in any order.
 
-    A file has no name: it is gone with the process, however that ends.
-
-    Attributes:
-        columns: of a row.
-        capacity: rows at most.
-        folder: of the file; None: the rows are in memory.
-        ends: the number of rows after each minibatch that was added.
+    They are in memory, or in a file in `folder`. It has no name: it is gone with the process, however that
+    ends. `ends` are the numbers of rows after each minibatch that was added.
     """
 
     def __init__(self, columns: Sequence[Column], capacity: int, folder: Optional[Path] = None):
-        """
-        Args:
-            columns, capacity, folder: see above.
-
-        Raises:
-            CacheError: the file cannot be made as large.
-        """
+        """Make it empty; CacheError where the file cannot be made as large."""
         self.columns, self.capacity, self.folder = list(columns), capacity, folder
         self.ends: List[int] = []
         self._offsets = [row_size(self.columns[:k]) for k in range(len(self.columns))]
@@ -129,13 +110,9 @@ class CacheStorage:
         return "in memory" if self.folder is None else f"in {self.folder}"
 
     def add(self, values: Sequence[Array]) -> None:
-        """Append the examples of a minibatch.
+        """Append the examples of a minibatch, for each column (batch, *shape), of its dtype.
 
-        Args:
-            values: for each column (batch, *shape), of its dtype.
-
-        Raises:
-            CacheError: the file cannot be written, or there are more rows than the capacity.
+        CacheError where the file cannot be written, or there are more rows than the capacity.
         """
         count = len(values[0])
         if self.rows + count > self.capacity:
@@ -155,11 +132,7 @@ class CacheStorage:
         self.ends.append(self.rows + count)
 
     def read(self, rows: NDArray[np.intp]) -> List[Array]:
-        """Read rows: for each column (len(rows), *shape).
-
-        Raises:
-            CacheError: the file cannot be read.
-        """
+        """Read rows: for each column (len(rows), *shape). CacheError where the file cannot be read."""
         if self._file is None:
             return self._views(np.take(self._memory, rows, axis=0))
         target = np.empty((len(rows), self._row_bytes), np.uint8)
@@ -173,11 +146,7 @@ class CacheStorage:
         return self._views(target)
 
     def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "CacheStorage":
-        """Return the same rows in wider dtypes, in memory or in a file in `folder`.
-
-        Raises:
-            CacheError: the file cannot be made as large.
-        """
+        """Return the same rows in wider dtypes, in memory or in a file in `folder`; or CacheError."""
         other = CacheStorage(columns, self.capacity, folder)
         for k in range(self.rows):
             values = self.read(np.array([k]))
@@ -220,12 +189,9 @@ class CacheStorage:
 
 
 def order(ends: Sequence[int], seed: Optional[int], epoch: int) -> List[NDArray[np.intp]]:
-    """Return the rows of each minibatch of an epoch: all examples once.
+    """Return the rows of each minibatch of an epoch: all examples once; `ends` are as in `CacheStorage`.
 
     Shuffled, in another order for each epoch; the minibatches as written where there is no seed.
-
-    Args:
-        ends: as in `CacheStorage`; a minibatch has as many examples as the written one of its number.
     """
     shuffled = np.arange(ends[-1])
     if seed is not None:
@@ -237,23 +203,16 @@ class CacheReader:
     """Reads the minibatches of a cache, the next one while the present one is trained on."""
 
     def __init__(self, storage: CacheStorage, seed: Optional[int]):
-        """
-        Args:
-            storage: complete.
-            seed: of the orders; see `order`.
-        """
+        """Take a complete storage, and the seed of the orders; see `order`."""
         self._storage, self._seed = storage, seed
         self._thread = ThreadPoolExecutor(1, "cache-reader")
         self._ahead: Optional[Tuple[Tuple[int, int], "Future[List[Array]]"]] = None
         self._orders: Tuple[int, List[NDArray[np.intp]]] = (-1, [])
 
     def minibatch(self, epoch: int, batch: int) -> List[Array]:
-        """Return minibatch number `batch` of an epoch, and read the one after it ahead.
+        """Return minibatch number `batch` of an epoch, and read the one after it ahead; or CacheError.
 
         Past its last minibatch a cache begins again.
-
-        Raises:
-            CacheError: it cannot be read.
         """
         wanted, ahead = (epoch, batch), self._ahead
         if ahead is None or ahead[0] != wanted:
