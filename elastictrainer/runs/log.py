@@ -9,11 +9,7 @@ LOG = logging.getLogger("elastictrainer")
 
 
 class Terminal(logging.Handler):
-    """Prints to stdout, above the progress bar that is open.
-
-    Attributes:
-        bar: tqdm's; None: none is open.
-    """
+    """Prints to stdout, above tqdm's progress `bar` if one is open."""
 
     bar: Any = None
 
