@@ -22,8 +22,6 @@ class CompiledStep:
     After `trace`, the attributes below are the symbolic tensors of the traced graph.
 
     Attributes:
-        graph: the step's graph.
-        loss: the scalar loss.
         gradients: per variable a tensor, an IndexedSlices or None; none of a step taken out of the full one.
         handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
         runs: number of runs so far.
@@ -40,9 +38,8 @@ class CompiledStep:
     ):
         """
         Args:
-            objective: to minimise.
-            optimizer: built for all trainable tensors of the model (see optimizers.build).
-            variables: the tensors to update.
+            optimizer: built for all trainable tensors of the model (see optimizers.build); updates
+                `variables`.
             metrics: updated with (labels, outputs) in the step.
             full: the step of all trainable tensors, with the same arguments. Once it is traced, this one is
                 taken out of its graph.
@@ -129,9 +126,7 @@ class CompiledStep:
         )
 
     def state(self) -> List[tf.Variable]:
-        """Return every variable the traced step reads or writes: weights, slots, counters, statistics, RNG
-        state.
-        """
+        """Return the variables the traced step reads or writes: weights, slots, counters, statistics."""
         if self.graph is None:
             raise ValueError("trace the step first")
         return list(self.graph.variables)
@@ -147,11 +142,7 @@ class CompiledSteps:
         metrics: Sequence[tf.keras.metrics.Metric] = (),
         size: int = 3,
     ):
-        """
-        Args:
-            objective, optimizer, metrics: as for CompiledStep.
-            size: number of compiled steps to keep (the full step, this selection and the one before).
-        """
+        """Keep `size` of them: full step, this selection and the one before. Others as for CompiledStep."""
         self.objective = objective
         self.optimizer = optimizer
         self.metrics = metrics
@@ -181,9 +172,7 @@ class CompiledSteps:
         return CompiledStep(self.objective, self.optimizer, variables, self.metrics, full)
 
     def get(self, mask: np.ndarray) -> CompiledStep:
-        """Return the step that trains the tensors of `mask` (N,) bool. A new one may replace the oldest in
-        use.
-        """
+        """Return the step that trains the tensors of `mask` (N,) bool; a new one may replace the oldest."""
         key = mask.tobytes()
         if key not in self._steps:
             self._steps[key] = self.make(mask)

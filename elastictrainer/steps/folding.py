@@ -43,11 +43,9 @@ class Folding:
     def call(self, call: Callable[[], Any], trained: Optional[Sequence[Variable]] = None) -> Any:
         """Return `call()`, which calls the model, with norms folded and groups split.
 
-        Args:
-            call: called again where an output that was folded away is read by other layers as well: such
-                pairs stay as they are.
-            trained: the variables whose gradients are wanted; None: all. Without its layer's kernel a gamma
-                has a cheaper gradient outside of the layer.
+        It is called again where an output that was folded away is read by other layers as well: such pairs
+        stay as they are. `trained` are the variables whose gradients are wanted; None: all. Without its
+        layer's kernel a gamma has a cheaper gradient outside of the layer.
         """
         if tf.executing_eagerly() or not isinstance(self._model, tf.keras.Model):
             return call()

@@ -57,10 +57,7 @@ class Objective:
     def __call__(
         self, x: Nested, y: Nested, training: bool, trained: Optional[Sequence[Variable]] = None
     ) -> Tuple[Nested, tf.Tensor]:
-        """Return the model's outputs and the scalar loss of minibatch (x, y).
-
-        `trained`: the variables whose gradients are wanted; None: all.
-        """
+        """Return outputs and scalar loss of minibatch (x, y); None: gradients of all are wanted."""
         outputs = self._outputs(x, training, trained)
         total = self.loss(y, outputs)
         if training:
@@ -153,12 +150,7 @@ class SmoothedCrossentropy(tf.keras.losses.Loss):
         name: str = "smoothed_crossentropy",
         **options: Any,
     ) -> None:
-        """
-        Args:
-            label_smoothing: 0 to 1.
-            class_weights: (classes,); None: all count alike.
-            name, options: of any Keras loss.
-        """
+        """`label_smoothing` is 0 to 1; `class_weights` are (classes,), None: all count alike."""
         super().__init__(name=name, **options)
         self.label_smoothing = label_smoothing
         self.class_weights = None if class_weights is None else [float(w) for w in class_weights]
@@ -189,9 +181,7 @@ class SmoothedCrossentropy(tf.keras.losses.Loss):
 def training_loss(
     label_smoothing: float = 0.0, class_weights: Optional[Sequence[float]] = None
 ) -> tf.keras.losses.Loss:
-    """Make the loss to train by; plain cross-entropy, which evaluation always uses, unless something is
-    asked.
-    """
+    """Make the loss to train by: plain cross-entropy, by which evaluation goes, unless something is asked."""
     if not label_smoothing and class_weights is None:
         return classification_loss()
     return SmoothedCrossentropy(label_smoothing, class_weights)
@@ -200,8 +190,7 @@ def training_loss(
 def crossentropy_terms(loss: Any) -> Tuple[float, Optional[Sequence[float]]]:
     """Return the label smoothing and the (classes,) class weights of a cross-entropy from logits.
 
-    Raises:
-        UsageError: `loss`, as given to `Model.compile`, is another loss, or takes probabilities.
+    UsageError where `loss`, as given to `Model.compile`, is another one, or takes probabilities.
     """
     losses = tf.keras.losses
     if isinstance(loss, SmoothedCrossentropy):

@@ -40,9 +40,8 @@ def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
     Measured on dense layers with 264 MB of weights and AdamW, two runs with the order and one without: a step
     peaks 226 and 290 MB above the process instead of 616, in 1.5 and 1.6 s of the processor instead of 1.7.
 
-    Args:
-        gradients: per tensor its gradient in this graph; None where there is none.
-        ends: per tensor the last op, or tensor, of the work on its gradient; None where nothing waits for it.
+    Per tensor there are its gradient in this graph, or None; and the last op, or tensor, of the work on it,
+    None where nothing waits for it.
     """
     there = [(g.values if isinstance(g, tf.IndexedSlices) else g, end) for g, end in zip(gradients, ends)]
     pairs = [(g.op, getattr(end, "op", end)) for g, end in there if g is not None and end is not None]

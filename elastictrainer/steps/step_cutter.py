@@ -24,9 +24,7 @@ class StepOps:
     """The ops of a training step: all of its own graph, or some among the updates of others.
 
     Attributes:
-        source: the graph.
-        inputs, labels: its placeholders, flat.
-        loss: the scalar loss.
+        inputs, labels: placeholders, flat.
         effects: ops that run for their effect: updates, counters, statistics, moves of random states.
         finish: traces what the graph does not have.
     """
@@ -57,13 +55,7 @@ class StepOps:
 
 
 class _Update(NamedTuple):
-    """An op that updates a variable.
-
-    Attributes:
-        op: the op.
-        gradients: numbers of the tensors whose gradients it needs.
-        writes: names of the handles that it writes through.
-    """
+    """An op that updates handles (by name), and which tensors' gradients it needs, by number."""
 
     op: tf.Operation
     gradients: Set[int]
@@ -71,12 +63,9 @@ class _Update(NamedTuple):
 
 
 class StepCutter:
-    """Finds the step of every selection in the graph of a traced full step.
+    """Finds the step of every selection in the `graph` of a traced full step.
 
     That of a selection has the same loss and the same gradients. Of the updates it has those of its tensors.
-
-    Attributes:
-        graph: of the full step.
     """
 
     def __init__(
@@ -86,13 +75,7 @@ class StepCutter:
         gradients: Sequence[Gradient],
         optimizer: tf.keras.optimizers.Optimizer,
     ):
-        """
-        Args:
-            whole: the full step.
-            variables: all trainable tensors.
-            gradients: their gradients, as of `CompiledStep`.
-            optimizer: updates them.
-        """
+        """Take the full step, all trainable tensors, gradients as of `CompiledStep`, and the optimizer."""
         self._whole, self._variables, self._gradients = whole, list(variables), list(gradients)
         self._optimizer = optimizer
         self.graph = whole.source.graph

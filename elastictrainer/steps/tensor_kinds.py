@@ -36,9 +36,7 @@ def _mask(model: tf.keras.Model, wanted: list) -> np.ndarray:
 
 
 def head_mask(model: tf.keras.Model) -> np.ndarray:
-    """Return (N,) bool: the tensors of the last layer that has trainable ones; of several outputs, of each
-    one's.
-    """
+    """Return (N,) bool: the tensors of each output's last layer that has trainable ones."""
     outputs = getattr(model, "outputs", None) or []
     heads = [next(filter(None, map(_last_trainable, layers_before(output))), []) for output in outputs]
     if len(heads) > 1 and all(heads):

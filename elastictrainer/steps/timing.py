@@ -1,6 +1,4 @@
-"""The kinds of work that is timed; the time of a step by the clock: after a warm-up, or within a run without
-a trace in its state.
-"""
+"""The kinds of work that is timed, and the time of a step by the clock: after a warm-up, or in a run."""
 
 import itertools
 import time
@@ -44,10 +42,8 @@ def warm_up(
 
     TensorFlow's executor first estimates every op as a long one, and hands it to another thread. The estimate
     falls by a tenth with every run. After about ninety runs short ops stay on their thread, and steps of many
-    small ops are faster. A training run soon gets there; a measurement has to wait for it.
-
-    Returns:
-        How many steps were made.
+    small ops are faster. A training run soon gets there; a measurement has to wait for it. Returns how many
+    steps were made.
     """
     start, made = clock(), 0
     while step.runs < runs and (made < _LEAST_RUNS or clock() - start < _MOST_S):

@@ -30,11 +30,10 @@ PASSED_BY = {
 
 
 def own_methods(owner: Any, names: Optional[Iterable[str]] = None) -> List[str]:
-    """Return which methods and properties are the user's: of a subclass, or set on the object.
+    """Return which methods and properties of a model, an optimizer, a loss or a metric are the user's.
 
-    Args:
-        owner: a model, an optimizer, a loss or a metric.
-        names: to look for; None: all but those that Python itself and `get_config` use.
+    They are of a subclass, or set on the object. `names` to look for; None: all but those that Python itself
+    and `get_config` use.
     """
     classes = type(owner).__mro__
     if names is None:
@@ -99,13 +98,9 @@ class FitData:
     """
 
     def __init__(self, model: tf.keras.Model, given: Dict[str, Any]):
-        """
-        Args:
-            model: the one that is trained.
-            given: arguments of its `fit` by name, without a validation part (see `validation_split_off`).
+        """`given` are the arguments of the model's `fit` by name, after `validation_split_off`.
 
-        Raises:
-            UsageError: how long an epoch is cannot be told.
+        UsageError where how long an epoch is cannot be told.
         """
         names = ["x", "y", "sample_weight", "batch_size", "steps_per_epoch", "class_weight"]
         if not KERAS_3:

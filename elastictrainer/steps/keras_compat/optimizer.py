@@ -88,9 +88,7 @@ def reset_slots(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def paused_steps(optimizer: Any) -> Optional[tf.Variable]:
-    """Return (N,) int: by how many steps each tensor is behind the optimizer's count; None before
-    `count_own_steps`.
-    """
+    """Return (N,) int: how many steps each tensor is behind the optimizer; None before `count_own_steps`."""
     return getattr(optimizer, "_elastictrainer_paused", None)
 
 
@@ -102,9 +100,7 @@ def untracked_variables(optimizer: Any) -> List[tf.Variable]:
 
 
 def rate_variables(optimizer: Any) -> List[Any]:
-    """Return the variables outside the optimizer's own that a callback may set, such as Keras 2's learning
-    rate.
-    """
+    """Return the variables outside the optimizer's own that a callback may set: Keras 2's learning rate."""
     if KERAS_3:
         return []
     rates = optimizer._hyper.values() if is_legacy(optimizer) else [optimizer._learning_rate]
@@ -112,9 +108,7 @@ def rate_variables(optimizer: Any) -> List[Any]:
 
 
 def learning_rate(optimizer: Any) -> Any:
-    """Return the optimizer's learning rate, or its schedule: Keras 2 gives the rate of the latest update
-    instead.
-    """
+    """Return the optimizer's rate, or its schedule; Keras 2 itself gives the rate of the latest update."""
     kept = getattr(optimizer, "_learning_rate", None)
     schedules = tf.keras.optimizers.schedules
     return kept if isinstance(kept, schedules.LearningRateSchedule) else optimizer.learning_rate

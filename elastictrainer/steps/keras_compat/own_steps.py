@@ -18,11 +18,7 @@ _NADAM = np.cumprod([1.0, *(1 - 0.5 * 0.96 ** np.arange(1, 500))])
 
 
 def updates_together(optimizer: Any, pauses: bool) -> str:
-    """Return why the optimizer cannot update some tensors without the others; empty where it can.
-
-    Args:
-        pauses: the tensors change during the run.
-    """
+    """Return why some tensors, changing with `pauses`, cannot be updated without the others, or ""."""
     if isinstance(optimizer, getattr(tf.keras.optimizers, "MultiOptimizer", ())):  # of Keras 3
         return "updates all tensors or none"
     if pauses and any(hasattr(part, "apply_gradients") for part in vars(optimizer).values()):
@@ -78,10 +74,8 @@ def count_own_steps(optimizer: Any) -> bool:
     """Correct each tensor's averages by the steps that this tensor has trained in; the optimizer is built.
 
     Keras counts the steps of the optimizer, also for a tensor that was left out of most of them. Learning
-    rate schedules follow that count as before. Where every step trains every tensor, nothing changes.
-
-    Returns:
-        Whether that is new to this optimizer.
+    rate schedules follow that count as before. Where every step trains every tensor, nothing changes. Returns
+    whether that is new to this optimizer.
     """
     if is_legacy(optimizer) or paused_steps(optimizer) is not None:
         return False
