@@ -25,8 +25,7 @@ from elastictrainer.training.state import RunState
 class CachedSteps:
     """Writes the activation cache of an interval, and runs its cached steps.
 
-    Attributes:
-        unread: whether the next step is the first one of its cache, which runs a new graph.
+    `unread`: whether the next step is the first one of its cache, which runs a new graph.
     """
 
     def __init__(self, run_state: RunState, feed: Feed, steps: CompiledSteps, settings: CacheSettings):
@@ -41,14 +40,9 @@ class CachedSteps:
         return self._cache is not None
 
     def write_cache(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> None:
-        """Cache the activations of the tensors that `mask` freezes, in one pass over the data.
+        """Cache the activations of the tensors that `mask` (N,) bool freezes, in one pass over the data.
 
-        Args:
-            mask: (N,) bool: the tensors that train in the interval.
-            head: takes the features of the pass, where the model's graph shows them.
-
-        Raises:
-            CacheError: why they cannot be cached.
+        `head` takes its features, where the model's graph shows them. CacheError: why they cannot be cached.
         """
         state, progress = self._state, self._state.progress
         with state.clock.watch.lap(TRACING):
@@ -68,11 +62,9 @@ class CachedSteps:
         )
 
     def refresh_cache(self) -> None:
-        """Write the cache again, at the start of an epoch, if a variable that it depends on was changed from
-        outside.
+        """Write the cache again, as an epoch starts, if a variable that it depends on was changed outside.
 
-        Raises:
-            CacheError: they cannot be cached any more.
+        CacheError where it cannot be any more.
         """
         begun = self._state.progress.cache_origin
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
@@ -104,8 +96,7 @@ class CachedSteps:
     def resume(self) -> None:
         """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
 
-        Raises:
-            CacheError: there is less room, or another device, than there was.
+        CacheError where there is less room, or another device, than there was.
         """
         state = self._state
         begun, mask = state.progress.cache_origin, state.selector.mask

@@ -21,11 +21,7 @@ _SWAPS = getattr(tf.keras.callbacks, "SwapEMAWeights", ())  # of Keras 3
 
 
 class TrainerCallback(tf.keras.callbacks.Callback):
-    """A callback for `Trainer.fit`. What it does beyond Keras' own events is in the methods here.
-
-    Attributes:
-        run_state: set before any event.
-    """
+    """A callback for `Trainer.fit`, which sets `run_state` before any event; some are not Keras' own."""
 
     run_state: RunState
 
@@ -54,9 +50,7 @@ class TrainerCallback(tf.keras.callbacks.Callback):
         """Run when tensors were selected; `record` is the line of selections.jsonl."""
 
     def on_head(self, record: Values) -> None:
-        """Run when the head was solved, before the first step; `record` has `images`, `loss` (nats),
-        `seconds` and what `evaluate` gave.
-        """
+        """Run with `images`, `loss` (nats), `seconds` and what `evaluate` gave when the head was solved."""
 
     def before_checkpoint(self) -> None:
         """Run before `state` is asked for a checkpoint."""
@@ -122,16 +116,9 @@ class RisingLoss(TrainerCallback):
 def require_supported_callbacks(
     callbacks: Sequence[Any], optimizer: Any, checkpointed: bool, rates: Optional[RateSchedule] = None
 ) -> None:
-    """Refuse a callback that would fail in the middle of the run, or do nothing.
+    """Refuse a callback that would fail in the middle of the run, or do nothing: UsageError with its name.
 
-    Args:
-        callbacks: of Keras, and others.
-        optimizer: the one that trains.
-        checkpointed: `Checkpointing` saves the run.
-        rates: the learning rate that the run sets in every step; None: it does not.
-
-    Raises:
-        UsageError: names the callback.
+    `checkpointed`: `Checkpointing` saves the run. `rates`: of the run in every step; None: it sets none.
     """
     for callback in callbacks:
         name = type(callback).__name__
@@ -157,11 +144,9 @@ def require_supported_callbacks(
 
 
 def named_callbacks(places: Optional[str]) -> List[tf.keras.callbacks.Callback]:
-    """Make the callbacks at `places`, "package.module:name" separated by commas: each a class or a function,
-    which is called without arguments.
+    """Make the callbacks at `places`, "package.module:name" separated by commas: classes, or functions.
 
-    Raises:
-        UsageError: one cannot be imported, fails, or gives something else.
+    They get no arguments. UsageError where one cannot be imported, fails, or gives something else.
     """
     made = []
     for place in places.split(",") if places else []:

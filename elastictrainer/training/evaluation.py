@@ -65,12 +65,9 @@ class Score(NamedTuple):
 def sampling_error(accuracy: float, images: int, of: int) -> float:
     """Return half the width of the interval that holds the accuracy on all `of` images with 95 %.
 
-    By Agresti and Coull (1998), which also holds at 0 and 1, for a part of a finite number. A sample with the
-    same share of every class is at least as good as the random one of the formula.
-
-    Args:
-        accuracy: 0..1, of the sample.
-        images: in it, 1 at least.
+    By Agresti and Coull (1998), which also holds at 0 and 1, for a part of a finite number: `accuracy` (0..1)
+    is that of `images`, 1 at least. A sample with the same share of every class is at least as good as the
+    random one of the formula.
     """
     trials = images + _Z**2
     share = (accuracy * images + _Z**2 / 2) / trials
@@ -80,8 +77,7 @@ def sampling_error(accuracy: float, images: int, of: int) -> float:
 class Evaluator:
     """Scores a classifier, which gives logits, or probabilities if it ends in a softmax; compiled once.
 
-    Attributes:
-        image_s: seconds for each image of the latest evaluation, without compiling; 0 before the first.
+    `image_s` are the seconds an image of the latest evaluation took, without compiling; 0 before the first.
     """
 
     def __init__(self, model: tf.keras.Model, clock: Callable[[], float] = time.perf_counter):
@@ -400,9 +396,7 @@ class BestWeights(Evaluation):
 
 
 def described_in(path: Path) -> Optional[Score]:
-    """Read the description of the weights in a file that `BestWeights` wrote; None where there is no
-    whole one.
-    """
+    """Read the description of the weights in a file of `BestWeights`; None where there is no whole one."""
     try:
         with zipfile.ZipFile(path) as archive:
             return Score(**json.loads(archive.comment))

@@ -20,8 +20,7 @@ Probe = Callable[[int], Iterable[Any]]
 class Feed:
     """Reads the minibatches to train on, to cache, and to score tensors on.
 
-    Attributes:
-        first_epoch: the run's first, as Keras and the data count.
+    `first_epoch` is the run's first, as Keras and the data count.
     """
 
     def __init__(
@@ -33,12 +32,7 @@ class Feed:
         probe_count: int,
         first_epoch: int = 0,
     ):
-        """
-        Args:
-            progress: says which minibatch is the next.
-            probe: see Trainer.
-            probe_count: number of minibatches to score tensors on without a `probe`.
-        """
+        """Without a `probe` tensors are scored on `probe_count` minibatches; `progress` has the next one."""
         self.first_epoch = first_epoch
         self._clock, self._progress, self._data = clock, progress, data
         self._probe, self._probe_count = probe, probe_count
@@ -65,17 +59,10 @@ class Feed:
         return self._size
 
     def one_pass(self, count: int, epoch: Optional[int] = None, head: Any = None) -> Iterator[Minibatch]:
-        """Read the first minibatches of an epoch's data, which are not trained on.
+        """Read the first `count` minibatches of an epoch's data, which are not trained on; or DataError.
 
-        With a deadline it ends earlier where its time is used up: see `Clock.pass_ends_s`.
-
-        Args:
-            count: minibatches.
-            epoch: whose order; None: of the epoch going on.
-            head: the HeadPass that takes the features, and has its own time; None: none does.
-
-        Raises:
-            DataError: the data cannot be read.
+        With a deadline it ends earlier where its time is used up: see `Clock.pass_ends_s`. `epoch` is whose
+        order, None: the one going on. The HeadPass `head`, if any, takes the features, and has its own time.
         """
         epoch = self._progress.epoch if epoch is None else epoch
         data = self._data.again(self.first_epoch + epoch, count)
@@ -105,10 +92,7 @@ class Feed:
     def fetch(self) -> Minibatch:
         """Return the minibatch of the step to come.
 
-        Raises:
-            StopIteration: the data has ended.
-            UsageError: it has, and must not.
-            DataError: it cannot be read.
+        StopIteration where the data has ended; UsageError where it must not; DataError if it cannot be read.
         """
         epoch, batch = self._next()
         if self._open is None or self._at != (epoch, batch):
@@ -149,9 +133,7 @@ class Feed:
         self._fault = self._fault or _fault_of(minibatch, *self._next())
 
     def fault(self) -> str:
-        """Say which part of which minibatch holds a NaN or an infinity, as an epoch of the data is read;
-        empty: none, or nobody can tell.
-        """
+        """Say which part of which minibatch of an epoch holds NaN or infinity; empty: none, or not known."""
         if self.repeatable and not self._fault:
             read = enumerate(self.one_pass(self._clock.steps_per_epoch))
             found = (_fault_of(minibatch, self._next()[0], number) for number, minibatch in read)
@@ -161,11 +143,8 @@ class Feed:
     def probe(self, number: int) -> Iterator[Minibatch]:
         """Read the minibatches that tensors are scored on at the start of interval `number`, without end.
 
-        Those of the user's `probe`; else the first of the epoch going on; else, where the data cannot be read
-        in passes of their own, the latest ones trained on.
-
-        Raises:
-            UsageError: the user's `probe` gives none.
+        Those of the user's `probe` (UsageError if it gives none); else the first of the epoch going on; else,
+        where the data cannot be read in passes of their own, the latest ones trained on.
         """
         while True:
             if self._probe is not None:

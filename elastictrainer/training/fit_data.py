@@ -42,7 +42,6 @@ class StreamData:
     """A function of (epoch, first), which gives the same whenever it is called; see `Trainer.fit`.
 
     Attributes:
-        steps: minibatches of an epoch.
         endless: whether one iterator goes on from epoch to epoch, and must not end.
         repeatable: whether `again` can be called.
     """
@@ -66,19 +65,12 @@ class StreamData:
 
 
 class KerasData(FitData):
-    """Data in one of Keras' forms. Each epoch begins when it is read, and cannot begin in its middle.
-
-    Attributes are those of `StreamData`.
-    """
+    """Data in one of Keras' forms. Each epoch begins when it is read, and cannot begin in its middle."""
 
     endless = False
 
     def __init__(self, model: tf.keras.Model, given: Dict[str, Any], repeatable: bool):
-        """
-        Args:
-            model, given: as for FitData.
-            repeatable: whether the data may be read in passes that do not train.
-        """
+        """`repeatable`: the data may be read in passes that do not train; others as for FitData."""
         super().__init__(model, given)
         self.repeatable, self._model, self._given = repeatable, model, given
 
@@ -97,10 +89,8 @@ RunData = Union[StreamData, KerasData]  # gives minibatches, as Keras takes them
 def run_data(model: tf.keras.Model, given: Dict[str, Any], reads_more: bool) -> RunData:
     """Return the data that `Trainer.fit` was given, by the arguments' names.
 
-    `reads_more`: the run reads it in passes that do not train as well, where it can be read again.
-
-    Raises:
-        UsageError: there is none, it has no length, or a function gives it and there are class weights.
+    `reads_more`: the run reads it in passes that do not train as well, where it can be read again. UsageError
+    where there is none, it has no length, or a function gives it and there are class weights.
     """
     if given.get("x") is None:
         raise UsageError("there is no data to train on: pass it as x, as to Model.fit.")
@@ -117,12 +107,7 @@ def run_data(model: tf.keras.Model, given: Dict[str, Any], reads_more: bool) -> 
 
 
 def effective_cache(cache: CacheSettings, given: Dict[str, Any]) -> Tuple[CacheSettings, str]:
-    """Return how the data of a run is cached, and the reason where it is not; else an empty string.
-
-    Args:
-        cache: as the user asked.
-        given: the arguments of `fit`, by name.
-    """
+    """Return how data that `fit` was given is cached, and the reason where it is not, or ""."""
     if cache.mode == "off":
         return cache, ""
     reason = _why_not(cache, given)

@@ -28,7 +28,6 @@ class Graphs:
     """The graphs of a model's training. They hold as long as what they were made from does.
 
     Attributes:
-        steps: compiled steps, with objective, optimizer and metrics.
         count_step: counts a step where Keras does, and returns the metrics so far by name.
         scorer: scores the tensors; None where the scheme has no metric.
         made_from: objects that these depend on.
@@ -57,13 +56,9 @@ def _made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
 
 
 def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any, fold: bool) -> Graphs:
-    """Prepare the graphs of a built model's training; each is traced when it first runs.
+    """Prepare the graphs of a built, compiled model's training; each is traced when it first runs.
 
-    Args:
-        model: compiled and built, as is its optimizer.
-        scheme: chooses the tensors to train.
-        spec: tf.TensorSpecs of any minibatch.
-        fold: see `Objective`.
+    The optimizer is built, too. `spec` are tf.TensorSpecs of any minibatch; for `fold` see `Objective`.
     """
     require_apart(model.optimizer, model.trainable_variables, scheme.selects or not all(scheme.mask(model)))
     metrics = KerasMetrics(model)
@@ -105,12 +100,11 @@ def make_selector(
     """Make the selector of a run.
 
     Args:
-        scheme: chooses the tensors to train.
-        profile: the model's profile; None only where the scheme does not select.
+        profile: the model's; None only where the scheme does not select.
         steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
         scorer: see `make_scorer`.
-        probe: from the number of the interval to the minibatches that tensors are scored on.
-        batches: how many of them.
+        probe: from the number of the interval to the minibatches, `batches` of them, that tensors are scored
+            on.
         log: takes the record of each selection.
         limit: of memory; None: any. The graphs of scoring, and those of old selections, are freed within it.
 

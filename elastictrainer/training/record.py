@@ -46,11 +46,7 @@ class Display:
     """Shows how a run is going: each epoch is a line, and on a terminal its steps are a progress bar."""
 
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False):
-        """
-        Args:
-            run: the folder of TensorBoard events; None: none are written.
-            quiet: print nothing.
-        """
+        """Show nothing if `quiet`; write TensorBoard events into `run`, if any."""
         self._quiet = quiet
         self._bar: Any = None
         self._run = run
@@ -63,9 +59,7 @@ class Display:
                 LOG.info(line)
 
     def epoch_begins(self, epoch: int, epochs: Optional[int], steps: int, done: int = 0) -> None:
-        """Open a bar of `steps`, of which `done` were done before, for `epoch` (from 1) of `epochs`, None
-        where the clock decides.
-        """
+        """Open a bar for `epoch` (from 1) of `epochs` (None: by the clock), with `done` of its steps."""
         if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
@@ -96,13 +90,7 @@ class Display:
         self._bar.update()
 
     def epoch_ends(self, record: Values, epochs: Optional[int], left_s: Optional[float] = None) -> None:
-        """Print and plot an epoch of `epochs`.
-
-        Args:
-            record: its line of metrics.jsonl.
-            epochs: None where the clock decides.
-            left_s: seconds that the run will go on.
-        """
+        """Print and plot an epoch of `epochs`, None: by the clock, from its line of metrics.jsonl."""
         self._close_bar()
         words = [_number(record["epoch"], epochs)]
         for key, (shown, factor) in _LINE.items():
@@ -151,8 +139,7 @@ def _number(epoch: int, epochs: Optional[int]) -> str:
 
 
 class RunRecord(TrainerCallback):
-    """Writes metrics.jsonl, selections.jsonl, TensorBoard events, the trained model and
-    summary.json, and shows each epoch.
+    """Writes the run's JSON files, TensorBoard events and the trained model, and shows each epoch.
 
     Attributes:
         writing_s: seconds that the model took to be written the latest time; 0 before the first.
