@@ -32,17 +32,9 @@ def export_run(
 ) -> List[str]:
     """Export a finished run's model in the given formats, with a model card (README.md) next to them.
 
-    A README.md that exists stays, unless `overwrite` is set.
-
-    Args:
-        run: a finished run.
-        formats, overwrite: as of `export`.
-        output: the folder to write to; None: `export` in the run folder.
-        trust: the model may run code, see `user_models.read`.
-        weights: "best" or "last"; None: the best where there are such.
-
-    Returns:
-        The paths written, in the order of `formats`; the model card is the last.
+    It goes into the folder `output`; None: `export` in the run folder. A README.md that exists stays, unless
+    `overwrite` is set. `weights` are "best" or "last"; None: the best where there are such. With `trust` the
+    model may run code, see `user_models.read`. Returns the paths written, the model card last.
 
     Raises:
         UsageError, RunError: as `export`; or the run is not finished, its model cannot be loaded, or its
@@ -94,11 +86,7 @@ def export_run(
 
 
 def _training_sample(run: RunFolder, size: Tuple[int, int]) -> np.ndarray:
-    """Draw training images of a run's own data, the same ones each time: (n, H, W, 3) uint8.
-
-    They are in their stored order. UsageError where the data is gone or has changed, RunError where an image
-    cannot be decoded.
-    """
+    """Draw training images of a run's own data, the same ones each time, in order: (n, H, W, 3) uint8."""
     split = load_run_images(run, "train").split
     chosen = np.zeros(split.count, bool)
     chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:_SAMPLE]] = True

@@ -39,10 +39,8 @@ class LabelledImages:
     """Labelled images of a part of a data set.
 
     Attributes:
-        name: of the data set.
-        part: test, val or train; empty where the data has no parts.
+        name: of the data set; `part` is test, val or train, empty where it has no parts.
         class_names: by label.
-        split: the images.
         is_old: (n,) bool, which of them a run knew before its own data; None: none, or it is not asked.
     """
 
@@ -71,13 +69,10 @@ def left_out(run: RunFolder) -> List[str]:
 def require_unchanged(
     run: RunFolder, name: str, now: inspection.Fingerprint, advice: str, parts: Optional[Iterable[str]] = None
 ) -> None:
-    """Raise UsageError if the data of a run changed since its start.
+    """Raise UsageError, whose last sentence is `advice`, if the data `name` of a run changed since its start.
 
-    Args:
-        run: its folder; where it was killed before it had begun, nothing is known.
-        name, now: the data's name, and its fingerprint, see `inspection.fingerprint`.
-        advice: how to go on, as a sentence.
-        parts: those compared; None: all.
+    `now` is its fingerprint, see `inspection.fingerprint`. `parts` are compared; None: all. Of a run that was
+    killed before it had begun, nothing is known.
     """
     about = run.environment()
     if "data" not in about:
@@ -98,10 +93,8 @@ def load_run_images(
     """Return the images of a part of a run's data: "test" (None), "val" or "train".
 
     With `unchanged` they must be what they were. What was set apart by chance must be in any case: what would
-    be set apart now may have been trained on. `data_dir` replaces the run's setting.
-
-    Raises:
-        UsageError: the data is not there any more, has no such part, or is other data.
+    be set apart now may have been trained on. `data_dir` replaces the run's setting. UsageError where the
+    data is not there any more, has no such part, or is other data.
     """
     settings = load(TrainSettings, run.config_path)
     try:
@@ -212,14 +205,9 @@ def images_to_keep(
 ) -> KeptImages:
     """Return `each` so many images of every class for a run to keep, or as many as there are.
 
-    Args:
-        each: at least 1.
-        data: the run's own, whose seed draws.
-        earlier: the run whose classes are kept.
-        begun: the folder of images that a resumed run keeps, if it exists.
-
-    Raises:
-        UsageError: the earlier run kept none and its data is not there as it was, or one is damaged.
+    The seed of `data`, the run's own, draws. `earlier` is the run whose classes are kept, `begun` the folder
+    of images that a resumed run keeps, if it exists. UsageError where the earlier run kept none and its data
+    is not there as it was, or one is damaged.
     """
     names = class_names(earlier, data.class_names)
     new = data.train_split.subset(_draw(data.train_split, each, data.seed))

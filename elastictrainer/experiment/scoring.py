@@ -57,7 +57,6 @@ class Scores:
     """The predictions of a classifier on labelled images, and measures of them.
 
     Attributes:
-        data: the images.
         class_names: of the classifier, by its labels.
         labels: (n,) int: what the images are, by the classifier's labels.
         probabilities: (n, classes) float32.
