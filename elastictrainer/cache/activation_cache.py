@@ -109,7 +109,6 @@ class ActivationCache:
         return sum(digest([variable]) for variable in self._step.fixed)  # in any order
 
     def close(self) -> None:
-        """Free memory and disk space."""
         if self._reader is not None:
             self._reader.close()
         self.storage.close()
@@ -138,7 +137,6 @@ class ActivationCache:
         return stored, tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in narrowed])
 
     def _build(self) -> None:
-        """Build the graphs that compute what the storage holds, and that train on it."""
         step, tensors = self._step, self._step.cut.tensors
 
         def prefix(*inputs: tf.Tensor) -> Any:

@@ -51,7 +51,6 @@ def with_cache_costs(
 def _measured(
     profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
 ) -> CacheCosts:
-    """Measure the costs of cached activations, as far as one step tells."""
     forward = ForwardPass(objective, optimizer, batch)
     traced, members, op_cost = forward.traced, forward.members, forward.op_cost(profile)
     operations, frozen = traced.ops.operations, traced.ops.frozen
@@ -227,7 +226,6 @@ class TimedVariants:
         }
 
     def get(self, kind: str) -> Any:
-        """Return the step of a kind, called with inputs and labels."""
         return self._steps[kind]
 
     def ratios(self, seconds: float, kinds: Sequence[str] = KINDS, **options: Any) -> Dict[str, float]:
@@ -237,7 +235,6 @@ class TimedVariants:
         return dict(zip(kinds, map(float, found)))
 
     def close(self) -> None:
-        """Free the cache."""
         self.cache.close()
 
     def _write(self) -> tf.Tensor:

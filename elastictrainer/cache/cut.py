@@ -50,7 +50,6 @@ def stored_dtype(dtype: tf.DType, floats: str) -> str:
 
 
 def row_bytes(tensor: tf.Tensor, floats: str) -> int:
-    """Return bytes of a storable tensor's row as it is stored."""
     return Column(tuple(tensor.shape[1:]), stored_dtype(tensor.dtype, floats)).bytes
 
 
@@ -95,7 +94,6 @@ class FrozenOps:
 
     @functools.cached_property
     def position(self) -> Dict[str, int]:
-        """Return each op's place in `operations`, by its name."""
         return {op.name: k for k, op in enumerate(self.operations)}
 
     def upstream(
@@ -113,7 +111,6 @@ class FrozenOps:
         return reached(ends, before)
 
     def downstream(self, starts: Set[int]) -> Set[int]:
-        """Return the positions of the ops `starts` and of all that depend on them."""
 
         def readers(k: int) -> Set[int]:
             names = {reader.name for t in self.operations[k].outputs for reader in t.consumers()}

@@ -79,7 +79,6 @@ class ForwardPass:
         return None
 
     def op_cost(self, profile: Optional[Profile]) -> OpCost:
-        """Return the function from an op to its cost by a profile."""
         return op_costs(profile, self.traced.ops.operations, self._weights, self.members)
 
 

@@ -62,7 +62,6 @@ class TracedStep:
         return self.ops.upstream(ends - frozen, frozen)
 
     def tensor(self, name: str) -> tf.Tensor:
-        """Return the tensor of that name."""
         return self._graph.get_tensor_by_name(name)
 
     def cut(self, batch: int, frozen: Optional[Set[int]] = None) -> Cut:
@@ -127,7 +126,6 @@ class TracedStep:
         return suffix
 
     def _draws_of(self, states: Set[int]) -> List[tf.Operation]:
-        """Return the ops that move the random `states` on."""
         return [
             op for op in self._draws if states & self.ops.random_states.get(self._position[op.name], set())
         ]

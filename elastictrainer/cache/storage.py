@@ -54,12 +54,10 @@ class Column:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of one example's array."""
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
 def row_size(columns: Sequence[Column]) -> int:
-    """Return the bytes that a row of these columns takes."""
     return sum(map(_aligned, columns))
 
 
@@ -96,12 +94,10 @@ class CacheStorage:
 
     @property
     def rows(self) -> int:
-        """Return how many rows were written."""
         return self.ends[-1] if self.ends else 0
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of all rows."""
         return self.capacity * self._row_bytes
 
     @property
@@ -155,7 +151,6 @@ class CacheStorage:
         return other
 
     def close(self) -> None:
-        """Free memory and disk space."""
         if self._file is not None:
             self._file.close()
         self._memory = np.empty((0, 0), np.uint8)
@@ -222,7 +217,6 @@ class CacheReader:
         return ahead[1].result()
 
     def close(self) -> None:
-        """Wait for what is being read."""
         self._thread.shutdown()
 
     def _read(self, epoch: int, batch: int) -> "Future[List[Array]]":

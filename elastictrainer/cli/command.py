@@ -27,7 +27,6 @@ def make_parser(
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
-    """Add the options of how a trained model is read."""
     parser.add_argument(
         "--weights",
         choices=("best", "last"),
@@ -104,12 +103,10 @@ class Unfailing:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write `text`; returns its length."""
         self._attempt(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
-        """Pass on what is buffered."""
         self._attempt(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:

@@ -87,12 +87,10 @@ class ImageData:
 
     @property
     def train_split(self) -> Split:
-        """Return the images to train on."""
         return self.splits["train"]
 
     @property
     def test_split(self) -> Split:
-        """Return the images to test on."""
         return self.splits["test"]
 
     @property
@@ -174,7 +172,6 @@ class ImageData:
     def _decoded(
         self, examples: tf.data.Dataset, split: Split, batch_size: int, drop_remainder: bool = False
     ) -> tf.data.Dataset:
-        """Return minibatches of undecoded examples."""
         dataset = examples.map(split.decoder(self.image_size), num_parallel_calls=processors())
         dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
         options = tf.data.Options()

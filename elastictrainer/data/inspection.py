@@ -109,7 +109,6 @@ def _how_to_read(unused: Sequence[str]) -> str:
 
 
 def _shared(first: Sequence[str], first_words: str, second: Sequence[str], second_words: str) -> str:
-    """Name the files of two parts that have the same content."""
     common = set(map(os.path.getsize, first)) & set(map(os.path.getsize, second))
     known = {_digest_of(file): file for file in first if os.path.getsize(file) in common}
     pairs = [

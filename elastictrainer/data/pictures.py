@@ -123,7 +123,6 @@ def _open(source: Union[File, bytes]) -> Image.Image:
 
 @functools.lru_cache(maxsize=None)
 def _register_heic() -> None:
-    """Let Pillow read HEIC where the package for that is installed."""
     if _READS_HEIC:
         import pi_heif
 
@@ -152,7 +151,6 @@ def find_problem(file: File, thorough: bool = False) -> str:
 
 
 def cause(error: Exception) -> str:
-    """Return why a picture could not be read, by the error that it raised."""
     if isinstance(error, UnidentifiedImageError):
         return "not an image"
     return str(getattr(error, "strerror", None) or error or type(error).__name__)

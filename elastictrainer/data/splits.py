@@ -36,7 +36,6 @@ class Split:
 
     @property
     def count(self) -> int:
-        """Return the number of examples."""
         return len(self.labels)
 
     def name_of(self, number: int) -> str:
@@ -155,7 +154,6 @@ class JoinedSplit(IndexedSplit):
 
 
 def unreadable_images(problems: Sequence[str], advice: str) -> str:
-    """Return the sentence that names damaged images."""
     return f"{len(problems)} unreadable image(s): {abbreviated(problems)}. {advice}"
 
 

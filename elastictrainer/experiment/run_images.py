@@ -52,7 +52,6 @@ class LabelledImages:
 
     @functools.cached_property
     def image_names(self) -> List[str]:
-        """Return a name for each image: its file, or its number."""
         return [self.split.name_of(number) for number in range(self.split.count)]
 
     def __str__(self) -> str:

@@ -71,12 +71,10 @@ class Scores:
 
     @property
     def predicted(self) -> np.ndarray:
-        """Return (n,) int: the most probable class of each image."""
         return self.probabilities.argmax(axis=1)
 
     @property
     def accuracy(self) -> float:
-        """Return the share of images whose most probable class is theirs."""
         return float((self.predicted == self.labels).mean())
 
     @property

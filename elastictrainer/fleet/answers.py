@@ -97,7 +97,6 @@ class FeatureStatistics:
         return cls(counts, sums, moment)
 
     def arrays(self) -> Dict[str, NDArray[np.float32]]:
-        """Return them as arrays by name, to be sent."""
         return {name: getattr(self, name).astype(np.float32) for name in ("counts", "sums", "moment")}
 
     @property

@@ -62,7 +62,6 @@ class GlobalModel:
 
     @property
     def weights(self) -> List[NDArray[np.float32]]:
-        """The values of all tensors."""
         return [variable.numpy() for variable in tf_variables(self.model.trainable_weights)]
 
     def to_send(self) -> Dict[int, NDArray[np.float32]]:

@@ -170,7 +170,6 @@ class LocalTraining:
         return self._trainers[scheme]
 
     def _fit(self, trainer: Trainer, work: RoundWork, data: ImageData, number: int) -> None:
-        """Train an epoch of the steps that `work` has."""
         trainer.fit(
             data.stream, steps_per_epoch=work.steps, initial_epoch=number - 1, epochs=number, verbose=0
         )

@@ -43,7 +43,6 @@ class Device:
         return 1e-3 * self.slow_down * steps * self.profile.step_time(mask)
 
     def full_seconds(self, steps: float) -> float:
-        """Return how long so many full steps take."""
         return 1e-3 * self.slow_down * steps * self.profile.full_ms
 
     def work(self, rule: str, seconds: float, steps: int, least_rho: float, scored: int) -> RoundWork:

@@ -104,5 +104,4 @@ class FleetSettings:
 
     @property
     def output_folder(self) -> Optional[Path]:
-        """Where results are written; None: nowhere."""
         return Path(self.output) if self.output else None

@@ -77,5 +77,4 @@ def find_layers(model: tf.keras.Model) -> List[Any]:
 
 
 def layer_kinds(model: tf.keras.Model) -> List[str]:
-    """Name the kinds of the model's augmentation layers."""
     return [type(layer).__name__ for layer in find_layers(model)]

@@ -184,7 +184,6 @@ class TFLiteFile:
         self.rounding = unit * classes if self._in_integers else 0.0
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
-        """Return (n, classes) float32, of images (n, H, W, 3) float32 in 0..255."""
         return np.stack([self._of_one(image[None]) for image in images])
 
     def _of_one(self, image: np.ndarray) -> np.ndarray:

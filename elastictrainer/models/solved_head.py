@@ -49,7 +49,6 @@ class SolvableHead:
 
     @property
     def classes(self) -> int:
-        """Return the number of logits."""
         return int(self.layer.units)
 
     def held_columns(self) -> Optional[Tuple[NDArray[np.floating], NDArray[np.floating]]]:
@@ -61,7 +60,6 @@ class SolvableHead:
 
     @property
     def kernel(self) -> tf.Variable:
-        """Return the layer's kernel, (features, classes)."""
         return tf_variable(self.layer.kernel)
 
     def assign(self, kernel: NDArray[np.floating], bias: NDArray[np.floating]) -> None:

@@ -76,7 +76,6 @@ def _with_unit(name: str, unit: str) -> str:
 
 
 def _points(run: RunFolder, x: str, y: str) -> Tuple[np.ndarray, np.ndarray]:
-    """Return x and y of a run's evaluations: (n,) each."""
     points = []
     for record in run.metrics():
         at, value = X[x].of(record), Y[y].of(record)

@@ -54,7 +54,6 @@ def save(drawing: Drawing, path: Union[str, Path]) -> None:
 
 
 def save_data(drawing: Drawing, path: Union[str, Path]) -> None:
-    """Write the data of a drawing as CSV with a header line."""
     columns = list(drawing.rows[0]) if drawing.rows else []
     write_csv(path, columns, ([row.get(name) for name in columns] for row in drawing.rows))
 

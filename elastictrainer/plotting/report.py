@@ -70,7 +70,6 @@ def write(runs: Sequence[RunFolder], path: Union[str, Path]) -> None:
 
 
 def _about(run: RunFolder) -> Dict[str, object]:
-    """Return the values that the page's template needs for one run."""
     figures = {}
     if any("selected" in record for record in run.selections()):
         figures["Selected tensors"] = _picture(tensors.selection(run))
@@ -97,7 +96,6 @@ def _shown(value: object) -> str:
 
 
 def _picture(drawing: Drawing) -> str:
-    """Return a figure as a `data:` URL of a PNG."""
     buffer = io.BytesIO()
     drawing.figure.savefig(buffer, dpi=110, format="png")
     pyplot.close(drawing.figure)

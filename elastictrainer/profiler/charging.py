@@ -103,7 +103,6 @@ def _times(
 
 
 def _sums(amounts: Iterable[Tuple[Any, Any]]) -> Dict[Any, Any]:
-    """Add up amounts by their keys."""
     sums: Dict[Any, Any] = {}
     for key, amount in amounts:
         sums[key] = sums.get(key, 0.0) + amount
@@ -111,7 +110,6 @@ def _sums(amounts: Iterable[Tuple[Any, Any]]) -> Dict[Any, Any]:
 
 
 def _of_single_tensors(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarray:
-    """Return (N,): the amounts of `kind` that are for one tensor alone."""
     return np.array([by_charge.get(Charge(kind, 1 << i), 0.0) for i in range(n)])
 
 

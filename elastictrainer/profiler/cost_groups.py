@@ -61,21 +61,17 @@ class CostGroups:
         return len(self.amount)
 
     def rows(self, chosen: Mask) -> "CostGroups":
-        """Return the groups of `chosen` (G,) bool."""
         return CostGroups(self.tensors, self.bits[chosen], self.amount[chosen])
 
     def joined(self, other: "CostGroups") -> "CostGroups":
-        """Return these groups and those of `other`."""
         return CostGroups(
             self.tensors, np.concatenate([self.bits, other.bits]), np.concatenate([self.amount, other.amount])
         )
 
     def scaled(self, factor: float) -> "CostGroups":
-        """Return the same groups, each amount multiplied by `factor`."""
         return CostGroups(self.tensors, self.bits, self.amount * factor)
 
     def has_members(self) -> Mask:
-        """Return (G,) bool: the groups that have a member."""
         return self.bits.any(axis=1)
 
     @property
@@ -150,7 +146,6 @@ class CostGroups:
 
 
 def members_of(bits: int) -> List[int]:
-    """Return the ascending indices of the set bits."""
     return [i for i in range(bits.bit_length()) if bits >> i & 1]
 
 
@@ -184,7 +179,6 @@ class CacheCosts:
 
     @property
     def cache_write_ms(self) -> Numbers:
-        """Return (N,) ms to write the cut's tensors of a minibatch at depth i."""
         return self.write_ms + self.write_ms_per_mb * self.cut_mb
 
     @property
@@ -203,7 +197,6 @@ class CacheCosts:
         )
 
     def to_json(self) -> Json:
-        """Return plain JSON values."""
         return {
             "once": self.once.to_json(),
             "once_flops": self.once_flops.to_json("flops"),
@@ -214,7 +207,6 @@ class CacheCosts:
 
     @classmethod
     def from_json(cls, tensors: int, value: Json) -> "CacheCosts":
-        """Read the costs that `to_json` wrote, for so many tensors."""
         return cls(
             CostGroups.from_json(tensors, value["once"]),
             CostGroups.from_json(tensors, value["once_flops"], "flops"),

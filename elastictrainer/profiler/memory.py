@@ -71,7 +71,6 @@ class StepMemory:
 
     @property
     def graph_bytes(self) -> float:
-        """Return the bytes of the full step's graph."""
         return float(self.graph.amount.sum())
 
     @property
@@ -98,18 +97,15 @@ class StepMemory:
         return replace(self, slots=self.slots.scaled(0.0))
 
     def for_batch(self, batch: int) -> "StepMemory":
-        """Return the same for minibatches of so many examples."""
         share = batch / self.batch
         return replace(self, held=self.held.scaled(share), forward=self.forward * share, batch=batch)
 
     def to_json(self) -> Json:
-        """Return plain JSON values."""
         groups = {name: getattr(self, name).to_json("bytes") for name in ("held", "graph", "slots")}
         return {**groups, **{name: getattr(self, name) for name in ("always", "forward", "loaded", "batch")}}
 
     @classmethod
     def from_json(cls, tensors: int, value: Json) -> "StepMemory":
-        """Read the memory profile that `to_json` wrote, for so many tensors; an older one has no slots."""
         held, graph, slots = (
             CostGroups.from_json(tensors, value.get(name, []), "bytes") for name in ("held", "graph", "slots")
         )
@@ -219,7 +215,6 @@ def _bytes_of(tensor: Tensor, batch: int) -> float:
 
 
 def _owner(tensor: Tensor) -> Tensor:
-    """Return the tensor whose memory `tensor` is."""
     while tensor.op.type in _ALIASES and tensor.op.inputs:
         tensor = tensor.op.inputs[tensor.value_index if tensor.op.type == "IdentityN" else 0]
     return tensor

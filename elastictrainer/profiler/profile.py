@@ -389,7 +389,6 @@ class _CachedProfile(Profile):
 
 
 def _require_valid(value: Any) -> None:
-    """Raise UsageError where the JSON `value` is no profile of this version."""
     import jsonschema
 
     if not isinstance(value, dict) or value.get("format") != FORMAT:

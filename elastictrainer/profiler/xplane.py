@@ -113,7 +113,6 @@ def _kernel_name(plane: Message, event: Message) -> str:
 
 
 def _stat(plane: Message, stats: Iterable[Message], name: str) -> Optional[str]:
-    """Return the text of the first stat of this name, or None."""
     for stat in stats:
         if plane.stat_metadata[stat.metadata_id].name == name:
             return str(stat.str_value or plane.stat_metadata[stat.ref_value].name)

@@ -14,14 +14,12 @@ class Terminal(logging.Handler):
     bar: Any = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record of the log, without level or time; warnings go to stderr."""
         if record.levelno >= logging.WARNING:
             print(record.getMessage(), file=sys.stderr, flush=True)
         else:
             self.line(record.getMessage())
 
     def line(self, text: str) -> None:
-        """Print a line."""
         if self.bar is None:
             print(text, flush=True)
         else:

@@ -14,7 +14,6 @@ _LARGE = 2**20  # bytes: a block of so many goes back to the system as soon as i
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process that is in RAM now."""
     import psutil
 
     return int(psutil.Process().memory_info().rss)

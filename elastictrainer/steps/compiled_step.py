@@ -153,16 +153,13 @@ class CompiledSteps:
         return len(self._steps)
 
     def clear(self) -> None:
-        """Free all of them."""
         self._steps.clear()
         resident.release_memory()
 
     def has(self, mask: np.ndarray) -> bool:
-        """Return whether the step for `mask` (N,) bool is compiled."""
         return mask.tobytes() in self._steps
 
     def full_if_compiled(self) -> Optional[CompiledStep]:
-        """Return the full step; None where it is not compiled."""
         return self._steps.get(np.ones(len(self.objective.model.trainable_variables), bool).tobytes())
 
     def make(self, mask: np.ndarray) -> CompiledStep:

@@ -100,7 +100,6 @@ def _split(layer: Any, operation: Callable[..., tf.Tensor]) -> Callable[..., tf.
 
 
 def _noted(layer: Any, call: Callable[..., Any], made: Dict[int, _Made]) -> Callable[..., Any]:
-    """Return the `call` of a layer that notes in `made` what it makes."""
 
     @tf.autograph.experimental.do_not_convert
     def noted(inputs: Any, *arguments: Any, **options: Any) -> Any:
@@ -207,7 +206,6 @@ def _grouped(
 
 
 def _kernel(layer: Any) -> Any:
-    """Return the variable of a layer that is scaled."""
     for name in ("pointwise_kernel", "depthwise_kernel"):
         if hasattr(layer, name):
             return getattr(layer, name)

@@ -106,12 +106,10 @@ class KerasMetrics:
         self._model = model
 
     def update_state(self, y: Targets, outputs: Nested) -> None:
-        """Take in a minibatch."""
         labels, weights = y
         self._model.compute_metrics(None, labels, outputs, weights)
 
     def results(self) -> Dict[str, Any]:
-        """Return the metrics by name, the loss among them."""
         return self._model.get_metrics_result()
 
 
@@ -170,7 +168,6 @@ class SmoothedCrossentropy(tf.keras.losses.Loss):
         return losses
 
     def get_config(self) -> Dict[str, Any]:
-        """Return the arguments."""
         return {
             **super().get_config(),
             "label_smoothing": self.label_smoothing,

@@ -58,7 +58,6 @@ def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> tf.k
 
 
 def variables_of(optimizer: tf.keras.optimizers.Optimizer) -> List[Variable]:
-    """Return the optimizer's slots and counters."""
     variables = optimizer.variables
     known = list(variables() if callable(variables) else variables)
     return known + untracked_variables(optimizer)

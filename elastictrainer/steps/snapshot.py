@@ -52,19 +52,16 @@ class StoredValues:
         self._file.flush()
 
     def read(self, number: int) -> NDArray[Any]:
-        """Return the value of the variable of this number."""
         offset, like = self._places[number]
         self._file.seek(offset)
         stored = self._file.read(like.nbytes)
         return np.frombuffer(stored, like.dtype).reshape(like.shape)
 
     def restore(self) -> None:
-        """Give every variable its value, bit for bit."""
         for number, variable in enumerate(self._variables):
             variable.assign(self.read(number))
 
     def close(self) -> None:
-        """Free the file."""
         self._file.close()
 
 

@@ -45,7 +45,6 @@ class StepOps:
         return loss
 
     def takes(self, x: Nested, y: Nested) -> bool:
-        """Return whether minibatches shaped like (x, y) fit the placeholders."""
         placeholders, given = [*self.inputs, *self.labels], [*flat(x), *flat(y)]
         return len(placeholders) == len(given) and all(
             isinstance(spec, (tf.Tensor, tf.TensorSpec))

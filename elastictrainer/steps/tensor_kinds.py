@@ -45,7 +45,6 @@ def head_mask(model: tf.keras.Model) -> np.ndarray:
 
 
 def _last_trainable(layer: tf.keras.layers.Layer) -> list:
-    """Return the trainable tensors of the last layer inside that has any."""
     found = (leaf.trainable_weights for leaf in reversed(list(_leaves(layer))))
     return next(filter(None, found), [])
 

@@ -24,7 +24,6 @@ _FIRST_RUNS = 2  # before them: the first run builds the graph, the second one s
 
 
 def elapsed_ms(run: Callable[[], Any]) -> float:
-    """Measure the milliseconds of a call."""
     start = time.perf_counter()
     run()
     return 1e3 * (time.perf_counter() - start)

@@ -87,7 +87,6 @@ class CachedSteps:
         return float(self._cache.train(values))
 
     def free_cache(self) -> None:
-        """Free the cache."""
         if self._cache is not None:
             self._cache.close()
         self._cache = None

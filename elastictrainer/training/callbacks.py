@@ -82,11 +82,9 @@ class RisingLoss(TrainerCallback):
         self._head: Optional[float] = None  # accuracy of the solved head
 
     def on_head(self, record: Values) -> None:
-        """Take in the solved head's accuracy, where it was evaluated."""
         self._head = record.get("val_accuracy")
 
     def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
-        """Take in the step's loss."""
         state, start_loss = self.run_state, self.run_state.progress.start_loss
         if start_loss is None or self._said or not math.isfinite(state.loss):
             return
@@ -98,7 +96,6 @@ class RisingLoss(TrainerCallback):
             self._say(f"the loss has risen from {start_loss:.2f} to {self._mean:.2f}")
 
     def on_epoch_end(self, epoch: int, logs: Optional[Values] = None) -> None:
-        """Take in the epoch's accuracy, where it was evaluated."""
         accuracy, head = (logs or {}).get("val_accuracy"), self._head
         if accuracy is not None and head is not None and accuracy < head - _FALL and not self._said:
             self._say(f"the accuracy has fallen from {100 * head:.1f} to {100 * accuracy:.1f} %")

@@ -80,7 +80,6 @@ class CheckpointFiles:
         self._checkpoint = tf.train.Checkpoint(state=self._state, **groups)
 
     def saved(self) -> List[Path]:
-        """Return the checkpoints there are, the newest first."""
         return ownership.checkpoints(self.folder)
 
     def save(self, step: int, state: Values) -> None:
@@ -190,7 +189,6 @@ class Checkpointing(TrainerCallback):
         return self._interruption
 
     def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
-        """Stop or save if it is time to."""
         state = self.run_state
         if not math.isfinite(state.loss):
             raise state.diverged(f"the loss is {state.loss}")
@@ -199,11 +197,9 @@ class Checkpointing(TrainerCallback):
             self.save()
 
     def on_epoch_done(self) -> None:
-        """Save."""
         self.save()
 
     def stop_if_asked(self) -> None:
-        """Save and raise Interrupted if a signal has come."""
         if not self._interruption.asked:
             return
         self.save()

@@ -198,7 +198,6 @@ class Evaluation(TrainerCallback):
         return share * self.run_state.clock.evaluation_s(ending, of_head)
 
     def _is_ending(self, epoch: int) -> bool:
-        """Return whether `epoch` is the run's last one."""
         state = self.run_state
         stopping = bool(getattr(state.model, "stop_training", False))  # Keras 3 sets it in `fit`
         return stopping or (not state.clock.by_clock and epoch == state.clock.epochs)
@@ -257,7 +256,6 @@ class Evaluation(TrainerCallback):
             image_s, done = max(1e-9, (clock.spent_s() - began_s) / (end - done)), end
 
     def _note(self, result: Score) -> None:
-        """Keep the score of the weights that the model has."""
         self._results.append(result)
 
     def _of_last_weights(self) -> Optional[Score]:
@@ -271,11 +269,9 @@ class Evaluation(TrainerCallback):
         return self._score(self.run_state.progress.epoch, self._limit_s(ending=True))
 
     def state(self) -> List[List[Any]]:
-        """Return the state that a checkpoint keeps."""
         return [list(result) for result in self._results]
 
     def restore(self, state: Optional[List[Any]]) -> None:
-        """Continue from the state that a checkpoint kept."""
         self._results = [Score(*result) for result in state or []]
 
     def conclude(self) -> Values:

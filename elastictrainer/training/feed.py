@@ -44,7 +44,6 @@ class Feed:
 
     @property
     def repeatable(self) -> bool:
-        """Return whether the data can be read in passes of their own."""
         return self._data.repeatable
 
     @property
@@ -54,7 +53,6 @@ class Feed:
 
     @property
     def batch_size(self) -> int:
-        """Return the number of examples of a full minibatch."""
         assert self._size is not None, "`peek` comes first"
         return self._size
 
@@ -125,7 +123,6 @@ class Feed:
         return _examples(minibatch) == self._size
 
     def remember(self, minibatch: Minibatch) -> None:
-        """Remember a full minibatch that was trained on, for `probe`."""
         self._recent.append(minibatch)
 
     def suspect(self, minibatch: Minibatch) -> None:

@@ -49,18 +49,15 @@ class StreamData:
     endless = repeatable = True
 
     def __init__(self, stream: Stream, steps: int):
-        """`steps`: minibatches of an epoch."""
         self.steps, self._stream = steps, stream
         self.spec: Any = None
 
     def read(self, epoch: int, first: int) -> Iterator[Any]:
-        """Read minibatches from number `first` of an epoch on."""
         data = self._stream(epoch, first)
         self.spec = data.element_spec
         return iter(data)
 
     def again(self, epoch: int, count: int) -> Iterator[Any]:
-        """Read the first `count` minibatches of an epoch by themselves."""
         return iter(self._stream(epoch, 0).take(count))
 
 
@@ -75,7 +72,6 @@ class KerasData(FitData):
         self.repeatable, self._model, self._given = repeatable, model, given
 
     def read(self, epoch: int, first: int) -> Iterator[Any]:
-        """Read the next epoch, whatever its number."""
         return self.epoch()
 
     def again(self, epoch: int, count: int) -> Iterator[Any]:

@@ -53,7 +53,6 @@ class Display:
         self._writers: Values = {}
 
     def say(self, line: str) -> None:
-        """Log a line, which is printed above a bar if there is one."""
         if not self._quiet:
             with printed():
                 LOG.info(line)
@@ -119,7 +118,6 @@ class Display:
             writer.flush()
 
     def close(self) -> None:
-        """Let go of the terminal and of files."""
         self._close_bar()
         for writer in self._writers.values():
             writer.close()
@@ -132,7 +130,6 @@ class Display:
 
 
 def _number(epoch: int, epochs: Optional[int]) -> str:
-    """Name an epoch of so many; None: how many is not known."""
     if epochs is None:
         return f"epoch {epoch:>3}"
     return f"epoch {epoch:>{len(str(epochs))}}/{epochs}"
@@ -159,7 +156,6 @@ class RunRecord(TrainerCallback):
         self.writing_s = 0.0
 
     def fit_context(self) -> ContextManager[Any]:
-        """Close the display at the end."""
         return contextlib.closing(self._display)
 
     def on_train_begin(self, logs: Optional[Values] = None) -> None:
@@ -174,18 +170,15 @@ class RunRecord(TrainerCallback):
             )
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Values] = None) -> None:
-        """Show that an epoch begins."""
         state = self.run_state
         self._display.epoch_begins(
             state.progress.epoch + 1, self._epochs, state.clock.steps_per_epoch, state.progress.batch
         )
 
     def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
-        """Show the step."""
         self._display.step_done(self.run_state, logs or {})
 
     def on_epoch_end(self, epoch: int, logs: Optional[Values] = None) -> None:
-        """Write and show the epoch's line."""
         state, progress, logs = self.run_state, self.run_state.progress, logs or {}
         trained_s, step_ms = state.clock.watch.training(), state.epoch_step_ms()
         record = {
@@ -228,7 +221,6 @@ class RunRecord(TrainerCallback):
         return None if self.run_state.clock.by_clock else self.run_state.clock.epochs
 
     def on_selection(self, record: Values) -> None:
-        """Write the selection."""
         if self._run is None:
             return
         self._run.add_selection(record)
@@ -264,7 +256,6 @@ class RunRecord(TrainerCallback):
         self.writing_s = time.perf_counter() - began
 
     def state(self) -> Dict[str, int]:
-        """Return the state that a checkpoint keeps."""
         return self._written
 
     def restore(self, state: Optional[Dict[str, int]]) -> None:
@@ -275,7 +266,6 @@ class RunRecord(TrainerCallback):
             self.run_state.selections[:] = self._run.selections()
 
     def conclude(self) -> Values:
-        """Return peak memory, and the entries given as `about`."""
         return {
             "peak_rss_bytes": environment.peak_rss_bytes(),
             "peak_gpu_bytes": environment.peak_gpu_bytes(),
@@ -283,7 +273,6 @@ class RunRecord(TrainerCallback):
         }
 
     def on_fit_end(self, summary: Values) -> None:
-        """Write the model and the summary."""
         if self._run is not None:
             save_model(self.run_state.model, self._run.model_path)
             self._run.write_summary(summary)

@@ -55,7 +55,6 @@ def own_methods(owner: Any, names: Optional[Iterable[str]] = None) -> List[str]:
 
 
 def is_compiled(model: tf.keras.Model) -> bool:
-    """Return whether `Model.compile` was called."""
     return bool(getattr(model, "compiled" if KERAS_3 else "_is_compiled", False))
 
 

@@ -39,7 +39,6 @@ def build(optimizer: Any, variables: Sequence[Any]) -> None:
 
 
 def built_for(optimizer: Any) -> int:
-    """Return how many variables the optimizer was built for."""
     return len(optimizer._trainable_variables_indices if KERAS_3 else optimizer._index_dict)
 
 

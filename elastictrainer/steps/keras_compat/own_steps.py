@@ -118,6 +118,5 @@ def _own_steps(optimizer: Any, paused: tf.Variable) -> Iterator[None]:
 
 
 def _nadam_product(optimizer: Any, steps: tf.Tensor, dtype: Any) -> tf.Tensor:
-    """Return the product of Nadam's momentum factors of so many steps."""
     power = tf.pow(tf.cast(optimizer.beta_1, dtype), tf.cast(steps, dtype))
     return power * tf.gather(tf.constant(_NADAM, dtype), tf.minimum(steps, len(_NADAM) - 1))

@@ -21,7 +21,6 @@ def tf_variable(variable: Variable) -> tf.Variable:
 
 
 def tf_variables(variables: Iterable[Variable]) -> List[tf.Variable]:
-    """Return TensorFlow's variable of each."""
     return [tf_variable(v) for v in variables]
 
 
