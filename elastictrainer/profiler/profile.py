@@ -32,7 +32,8 @@ class Profile:
     All arrays are in the order of `model.trainable_weights`; all times are wall-clock ms of a step.
 
     Attributes:
-        names, shapes: of N tensors.
+        names: N tensor names.
+        shapes: N tensor shapes.
         dw: groups of weight gradient work (dW), one tensor each.
         dy: groups of activation gradient work (dy), for one or more tensors.
         forward: groups of forward work by the tensors it depends on; work that depends on none has no member.
@@ -46,8 +47,8 @@ class Profile:
         connected: (N,) bool, False where the loss does not depend on the tensor, so that it cannot be
             trained.
         estimated: (N,) bool, True where a time was not measured but estimated from FLOPs.
-        cache, memory: costs of cached activations, and the memory of a step; None where they were not
-            measured.
+        cache: the costs of cached activations; None where they were not measured.
+        memory: the memory of a step; None in a profile without that.
         metadata: model, device, and the share of the time that could be attributed.
         validation: measured selections, each {"selected": indices, "predicted_ms", "measured_ms"}.
     """

@@ -57,7 +57,10 @@ class Objective:
     def __call__(
         self, x: Nested, y: Nested, training: bool, trained: Optional[Sequence[Variable]] = None
     ) -> Tuple[Nested, tf.Tensor]:
-        """Return outputs and scalar loss of minibatch (x, y); None: gradients of all are wanted."""
+        """Return the model's outputs and the scalar loss of minibatch (x, y).
+
+        `trained`: the variables whose gradients are wanted; None: all.
+        """
         outputs = self._outputs(x, training, trained)
         total = self.loss(y, outputs)
         if training:

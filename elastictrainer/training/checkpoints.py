@@ -208,7 +208,11 @@ class Checkpointing(TrainerCallback):
         raise Interrupted(f"Saved after step {self.run_state.progress.step}. Go on with: {how}")
 
     def save(self) -> None:
-        """Write a checkpoint; RunError where it cannot be, or, unwritten, for a weight that is not finite."""
+        """Write a checkpoint.
+
+        Raises:
+            RunError: a weight is not finite (nothing is written then), or the checkpoint cannot be written.
+        """
         state = self.run_state
         for variable in state.model.trainable_weights:
             if not bool(tf.reduce_all(tf.math.is_finite(variable))):
