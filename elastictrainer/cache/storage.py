@@ -58,11 +58,7 @@ class Column:
 
 
 def row_size(columns: Sequence[Column]) -> int:
-    return sum(map(_aligned, columns))
-
-
-def _aligned(column: Column) -> int:
-    return -(-column.bytes // _ALIGNMENT) * _ALIGNMENT
+    return sum(-(-column.bytes // _ALIGNMENT) * _ALIGNMENT for column in columns)
 
 
 class CacheStorage:

@@ -61,7 +61,7 @@ def run(
         hang_up = getattr(signal, "SIGHUP", None)  # the terminal has gone; Windows does not know it
         for number in filter(None, (signal.SIGTERM, hang_up)):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                signal.signal(number, _interrupt)
+                signal.signal(number, signal.default_int_handler)
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     try:
         with printed():
@@ -90,10 +90,6 @@ def _message_of(error: Exception) -> str:
     if isinstance(error, MemoryError) or kind == "ResourceExhaustedError":  # the latter is TensorFlow's
         return "out of memory: a step on so many pixels does not fit. Lower --batch-size or --image-size."
     return f"failed: {kind if why == kind else f'{kind}: {why}'}\nRun again with --debug for details."
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 class Unfailing:

@@ -96,16 +96,13 @@ def unused(name: str, splits: Iterable[Split]) -> str:
     ]
     if not found:
         return ""
+    unread = HEIC[0] not in SUFFIXES and any(Path(file).suffix.lower() in HEIC for file in found)
     return (
         f"not used: {abbreviated(sorted(found))}. Images are those directly in a class' folder, not hidden, "
-        f"ending in {' '.join(SUFFIXES)}{_how_to_read(found)}"
+        f"ending in {' '.join(SUFFIXES)}"
+        + unread
+        * '. HEIC is read after pip install ".[heic]" in the folder of the clone'
     )
-
-
-def _how_to_read(unused: Sequence[str]) -> str:
-    """Say what would read HEIC pictures that are not used; an empty string where none is."""
-    missing = HEIC[0] not in SUFFIXES and any(Path(file).suffix.lower() in HEIC for file in unused)
-    return '. HEIC is read after pip install ".[heic]" in the folder of the clone' if missing else ""
 
 
 def _shared(first: Sequence[str], first_words: str, second: Sequence[str], second_words: str) -> str:

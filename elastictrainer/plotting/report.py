@@ -21,7 +21,7 @@ _ITEMS = 12  # of a list that are shown
 
 def table_rows(runs: Sequence[RunFolder]) -> List[Dict[str, str]]:
     """Return a row by heading for each finished run; "-" was not measured; no column has that alone."""
-    unit = time_unit(max(run.summary()["train_seconds"] for run in runs))
+    unit, unit_s = time_unit(max(run.summary()["train_seconds"] for run in runs))
     cells = []
     for run in runs:
         summary, settings = run.summary(), run.config()
@@ -34,7 +34,7 @@ def table_rows(runs: Sequence[RunFolder]) -> List[Dict[str, str]]:
                 "rho asked": _cell(asked_rho(settings), ".2f"),
                 "rho got": _cell(summary.get("rho_achieved"), ".3f"),
                 "accuracy": _cell(summary.get("accuracy"), ".2%").replace("%", " %") + sampled(summary, 100),
-                "training time": f"{summary['train_seconds'] / unit.seconds:.1f} {unit.name}",
+                "training time": f"{summary['train_seconds'] / unit_s:.1f} {unit}",
             }
         )
     return [{k: text for k, text in row.items() if any(other[k] != "-" for other in cells)} for row in cells]

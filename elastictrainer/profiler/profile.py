@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from elastictrainer.errors import UsageError, shortened
 from elastictrainer.profiler.cost_groups import Amounts, CacheCosts, CostGroups, Json, Mask, Numbers
 from elastictrainer.profiler.memory import StepMemory
-from elastictrainer.runs.files import write_json
+from elastictrainer.runs.files import loads, write_json
 
 FORMAT = "elastictrainer-profile"
 VERSION = 2  # raised by a change after which a program of another version would misread a file
@@ -341,7 +341,7 @@ class Profile:
         again = "Make a new one: et-profile --model MODEL --profile " + shlex.quote(str(path))
         try:
             text = Path(path).read_text(encoding="utf-8")
-            return cls.from_json(json.loads(text, parse_constant=_refuse_constant))
+            return cls.from_json(loads(text))
         except OSError as error:
             problem = f"{error.strerror}."
         except UsageError as error:
@@ -402,10 +402,6 @@ def _require_valid(value: Any) -> None:
     if error is not None:
         place = "/".join(str(step) for step in error.absolute_path)
         raise UsageError(f"{place + ': ' if place else ''}{shortened(error.message, 200)}.")
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
 
 
 @lru_cache(maxsize=1)

@@ -9,15 +9,9 @@ from elastictrainer.steps.keras_compat.layers import layers_before, layers_insid
 from elastictrainer.steps.keras_compat.variables import name_of
 
 _NORMALISATIONS = tuple(
-    getattr(tf.keras.layers, name)
-    for name in (
-        "BatchNormalization",
-        "LayerNormalization",
-        "GroupNormalization",
-        "UnitNormalization",
-        "RMSNormalization",
-    )
-    if hasattr(tf.keras.layers, name)
+    getattr(tf.keras.layers, f"{kind}Normalization")
+    for kind in ("Batch", "Layer", "Group", "Unit", "RMS")
+    if hasattr(tf.keras.layers, f"{kind}Normalization")
 )
 
 

@@ -43,9 +43,7 @@ def own_methods(owner: Any, names: Optional[Iterable[str]] = None) -> List[str]:
     def is_own(name: str) -> bool:
         for home in (owner, *classes):
             value = getattr(home, "__dict__", {}).get(name)
-            function = getattr(value, "fget", None) or getattr(
-                value, "func", value
-            )  # of a property, a partial
+            function = getattr(value, "fget", None) or getattr(value, "func", value)  # property, partial
             if callable(function) or isinstance(value, (staticmethod, classmethod)):
                 module = getattr(function, "__module__", None) or home.__module__
                 return module.partition(".")[0] not in _KERAS
