@@ -71,26 +71,19 @@ class _Depends(enum.IntFlag):
 
 @dataclass
 class FrozenOps:
-    """The ops of a step, by what they depend on. Sets hold positions in `operations`.
+    """The ops of a step, by what they depend on. Sets hold positions in `operations`."""
 
-    Attributes:
-        operations: of the step, producers before consumers.
-        frozen: ops that depend on the inputs and on nothing that the step changes: their result is the same
-            for the same augmented copy of an example. Placeholders of inputs are among them.
-        moving: ops that depend on a variable that the step changes, or on the labels.
-        random: those that draw random numbers from a state in a variable, or in themselves.
-        unstored: frozen ops whose result is not stored: it says nothing about the inputs' values, as shapes
-            and dropout's masks do; or it has not one row for each example; or it mixes features with random
-            numbers, as dropout does, up to the next weight.
-        random_states: ids of the random states' handles that an op takes, by op.
-    """
-
-    operations: List[tf.Operation]
+    operations: List[tf.Operation]  # of the step, producers before consumers
+    # Ops that depend on the inputs, placeholders among them, and on nothing that the step changes: their
+    # result is the same for the same augmented copy of an example.
     frozen: Set[int]
-    moving: Set[int]
-    random: Set[int]
+    moving: Set[int]  # ops that depend on a variable that the step changes, or on the labels
+    random: Set[int]  # those that draw random numbers from a state in a variable, or in themselves
+    # Frozen ops whose result is not stored: it says nothing about the inputs' values, as shapes and dropout's
+    # masks do; or it has not one row for each example; or it mixes features with random numbers, as dropout
+    # does, up to the next weight.
     unstored: Set[int]
-    random_states: Dict[int, FrozenSet[int]]
+    random_states: Dict[int, FrozenSet[int]]  # ids of the random states' handles that an op takes, by op
 
     @functools.cached_property
     def position(self) -> Dict[str, int]:
@@ -203,17 +196,11 @@ def _has_hidden_state(kinds: Set[str]) -> bool:
 
 @dataclass
 class Cut:
-    """A cut through the frozen part of a step.
+    """A cut through the frozen part of a step; ops are positions."""
 
-    Attributes:
-        tensors: the tensors stored of each example, in the order of the graph.
-        recomputed: positions of frozen ops that a cached step computes again.
-        done_once: positions of frozen ops that it does not.
-    """
-
-    tensors: List[tf.Tensor]
-    recomputed: Set[int]
-    done_once: Set[int]
+    tensors: List[tf.Tensor]  # stored of each example, in the order of the graph
+    recomputed: Set[int]  # frozen ops that a cached step computes again
+    done_once: Set[int]  # frozen ops that it does not
 
 
 def last_frozen_tensors(ops: FrozenOps, needed: Set[int], storable: Callable[[tf.Tensor], bool]) -> Cut:
@@ -225,7 +212,9 @@ def last_frozen_tensors(ops: FrozenOps, needed: Set[int], storable: Callable[[tf
     while True:
         cut = _cut_behind(ops, needed, lambda k, t: k not in barred and storable(t))  # noqa: B023
         # Random numbers that both parts would draw: the cached step would draw others than were cached.
-        torn = _drawn_twice(ops, needed, cut)
+        cached = ops.upstream({ops.position[tensor.op.name] for tensor in cut.tensors})
+        stored = {id(tensor) for tensor in cut.tensors}
+        torn = ops.random & cached & ops.upstream(needed | cut.recomputed, given=stored)
         if not torn:
             return cut
         barred |= ops.downstream(torn)
@@ -248,10 +237,3 @@ def _cut_behind(ops: FrozenOps, needed: Set[int], kept: Callable[[int, tf.Tensor
         if any(reader.name in names for reader in tensor.consumers())
     ]
     return Cut(stored, run & ops.frozen, ops.frozen - run - inputs)
-
-
-def _drawn_twice(ops: FrozenOps, needed: Set[int], cut: Cut) -> Set[int]:
-    """Return the ops of random numbers that both a stored tensor and the cached step would draw from."""
-    cached = ops.upstream({ops.position[tensor.op.name] for tensor in cut.tensors})
-    stored = {id(tensor) for tensor in cut.tensors}
-    return ops.random & cached & ops.upstream(needed | cut.recomputed, given=stored)

@@ -15,20 +15,15 @@ from elastictrainer.steps.step_cutter import StepOps
 
 @dataclass
 class StepParts:
-    """The two functions that a training step consists of, for use in a tf.function.
-
-    Attributes:
-        prefix: from the step's inputs, flat, to the values of the cut's tensors, and of others asked for.
-        suffix: from these and the step's labels, flat, to the loss; it updates what the step updates.
-        random_states: the variables that the prefix draws random numbers from.
-        fixed: the other variables that it reads: none may change while the cache is used.
-    """
+    """The two functions that a training step consists of, for use in a tf.function."""
 
     cut: Cut
-    prefix: Callable[..., List[tf.Tensor]]
-    suffix: Callable[..., tf.Tensor]
-    random_states: List[tf.Variable]
-    fixed: List[tf.Variable]
+    prefix: Callable[..., List[tf.Tensor]]  # of the flat inputs: the cut's tensors, and others asked for
+    suffix: Callable[
+        ..., tf.Tensor
+    ]  # of the cut's and the flat labels: the loss; it updates what a step does
+    random_states: List[tf.Variable]  # that the prefix draws random numbers from
+    fixed: List[tf.Variable]  # others that it reads: none may change while the cache is used
 
 
 class TracedStep:

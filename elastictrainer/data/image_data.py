@@ -19,24 +19,16 @@ _PROBE = 1  # sets the orders of probe minibatches apart from those of epochs
 
 @dataclass
 class ImageData:
-    """A data set as minibatches; its name is for messages, its class names are by label.
+    """A data set as minibatches."""
 
-    Attributes:
-        splits: the parts by name: train; test, unless images are only trained on; and val where there is one.
-        batch_size: of training; `evaluation_batch_size` of testing and validation.
-        image_size: height and width that images are resized to.
-        seed: of the order of training images.
-        old_splits: images of earlier runs' data to evaluate on as well, by part (test, val).
-    """
-
-    name: str
-    class_names: Tuple[str, ...]
-    splits: Mapping[str, Split]
-    batch_size: int
-    image_size: Tuple[int, int]
-    seed: int = 0
-    evaluation_batch_size: int = 32
-    old_splits: Mapping[str, Split] = field(default_factory=dict)
+    name: str  # for messages
+    class_names: Tuple[str, ...]  # by label
+    splits: Mapping[str, Split]  # by part: train; test, unless only trained on; and val where there is one
+    batch_size: int  # of training
+    image_size: Tuple[int, int]  # height and width that images are resized to
+    seed: int = 0  # of the order of training images
+    evaluation_batch_size: int = 32  # of testing and validation
+    old_splits: Mapping[str, Split] = field(default_factory=dict)  # of earlier runs' data, by part, to test
 
     def __post_init__(self) -> None:
         broken = [name for name in self.class_names if not name.strip() or not name.isprintable()]

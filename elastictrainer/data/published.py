@@ -165,20 +165,13 @@ def _parts(builder: Any, name: str) -> Tuple[List[str], Dict[str, TfdsSplit]]:
 
 @dataclass
 class HubSplit(IndexedSplit):
-    """A split whose images are cells of a table. They are read and decoded when they are needed.
+    """A split whose images are cells of a table. They are read and decoded when they are needed."""
 
-    Attributes:
-        name: of the data set and the split, for messages.
-        table: a datasets.Dataset.
-        column: of its images, encoded.
-        rows, labels: (n,) int; the former are numbers in the table.
-    """
-
-    name: str
-    table: Any
-    column: str
-    rows: np.ndarray
-    labels: np.ndarray
+    name: str  # of the data set and the split, for messages
+    table: Any  # a datasets.Dataset
+    column: str  # of its images, encoded
+    rows: np.ndarray  # (n,) int, their numbers in the table
+    labels: np.ndarray  # (n,) int
 
     def name_of(self, number: int) -> str:
         return f"{self.name}, row {self.rows[number]}"

@@ -35,20 +35,12 @@ _DELIMITERS = ",;\t|"
 
 @dataclass
 class Reading:
-    """Settings for reading a data set.
+    """Settings for reading a data set."""
 
-    Attributes:
-        skip_damaged: decode every image, and leave out those that cannot be read, instead of refusing them.
-        left_out: the files that are left out; those that `skip_damaged` finds are added.
-        advice: for the user, about damaged images.
-        label_column: of the labels of "hf:" data, for which alone it is; None: `label`, or the only one of
-            classes.
-    """
-
-    skip_damaged: bool = False
-    left_out: List[str] = field(default_factory=list)
-    advice: str = REPLACE
-    label_column: Optional[str] = None
+    skip_damaged: bool = False  # decode every image, and leave out what cannot be read; or refuse it
+    left_out: List[str] = field(default_factory=list)  # files; those that `skip_damaged` finds are added
+    advice: str = REPLACE  # for the user, about damaged images
+    label_column: Optional[str] = None  # of "hf:" data alone; None: `label`, or the only one of classes
 
     def usable(self, files: Sequence[Path]) -> np.ndarray:
         """Return (n,) bool: the files to use, all but those left out.

@@ -36,19 +36,13 @@ _DAMAGED = "Put it back from a copy, or delete it."
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Labelled images of a part of a data set.
+    """Labelled images of a part of a data set."""
 
-    Attributes:
-        name: of the data set; `part` is test, val or train, empty where it has no parts.
-        class_names: by label.
-        is_old: (n,) bool, which of them a run knew before its own data; None: none, or it is not asked.
-    """
-
-    name: str
-    part: str
-    class_names: Sequence[str]
+    name: str  # of the data set
+    part: str  # test, val or train; empty where the data has no parts
+    class_names: Sequence[str]  # by label
     split: Split
-    is_old: Optional[np.ndarray] = None
+    is_old: Optional[np.ndarray] = None  # (n,) bool, those known before the run; None: none, or not asked
 
     @functools.cached_property
     def image_names(self) -> List[str]:
@@ -61,8 +55,7 @@ class LabelledImages:
 
 def left_out(run: RunFolder) -> List[str]:
     """Return the damaged files of a run's data that it was started without."""
-    files: List[str] = run.environment().get("damaged", {}).get("left_out", [])
-    return files
+    return list(run.environment().get("damaged", {}).get("left_out", []))
 
 
 def require_unchanged(
@@ -175,16 +168,12 @@ def class_weights(data: ImageData) -> List[float]:
 
 @dataclass(frozen=True)
 class KeptImages:
-    """Images that a run keeps as files.
+    """Images that a run keeps as files."""
 
-    Attributes:
-        parts: images and their class names by label: "new", of the run's own data, and "old", of the earlier
-            run, where there is one: these train with the others.
-        size: height and width of the files.
-    """
-
+    # Images and their class names by label: "new", of the run's own data, and "old", of the earlier run if
+    # there is one: these train with the others.
     parts: Mapping[str, Tuple[Split, Sequence[str]]]
-    size: Size
+    size: Size  # height and width of the files
 
     def save(self, folder: Path) -> None:
         """Write all into `folder`/CLASS/, completely or not at all; DataError where one cannot be decoded."""
@@ -338,16 +327,13 @@ def _draw(split: Split, each: int, seed: int) -> np.ndarray:
 
 def _read(folder: Path, names: Sequence[str], pattern: str, each: Optional[int] = None) -> FileSplit:
     """Return at most `each` kept images of every class: the run's own and older ones in turn."""
-    by_class = [sorted((folder / _folder_name(name)).glob(pattern), key=_turn)[:each] for name in names]
+    # "new-00001.png": by number, then by age, "new" before "old".
+    found = [(folder / _folder_name(name)).glob(pattern) for name in names]
+    by_class = [sorted(files, key=lambda file: file.stem.partition("-")[::-1])[:each] for files in found]
     files = [file for of_class in by_class for file in of_class]
     Reading(advice=_DAMAGED).usable(files)
     labels = np.repeat(np.arange(len(names)), list(map(len, by_class)))
     return FileSplit(np.array(list(map(str, files)), str), labels)
-
-
-def _turn(file: Path) -> Tuple[str, str]:
-    age, _, number = file.stem.partition("-")
-    return number, age  # "new" comes before "old"
 
 
 def _folder_name(class_name: str) -> str:

@@ -19,9 +19,7 @@ AnyArray = NDArray[Any]  # of whatever type a client sends
 # in a round of fine-tuning weights change by a few percent, and the head's leave zero. The squares of a
 # client's features may be as many times those of the server's own, which come from the same network.
 _LARGEST_GROWTH = 100.0
-_LARGEST_SLOWDOWN = (
-    10.0  # of a round or pass over what was said or allowed: profiles differ between processes
-)
+_LARGEST_SLOWDOWN = 10.0  # of a round over what was said or allowed: profiles differ between processes
 _MOST_DRAWN = 20_000  # examples that a head is solved on; more would take the server's memory
 _JITTER = 1e-6  # of the mean variance: a covariance of few examples has no root otherwise
 
@@ -31,19 +29,13 @@ class Refused(ValueError):
 
 
 class Limits(NamedTuple):
-    """What a client's images can be.
-
-    Attributes:
-        classes, width: of the fleet, and of a feature vector.
-        images, seconds: the most of one client, and the longest pass over them.
-        mean_square: of a feature vector's elements summed, the server's own.
-    """
+    """What a client's images can be."""
 
     classes: int
-    width: int
-    images: int
-    mean_square: float
-    seconds: float
+    width: int  # of a feature vector
+    images: int  # the most of one client
+    mean_square: float  # of a feature vector's elements summed, the server's own
+    seconds: float  # the longest pass over its images
 
 
 @dataclass(frozen=True)
@@ -51,16 +43,11 @@ class FeatureStatistics:
     """What a linear head can be solved on without an image leaving its client.
 
     The statistics of several clients add up to those of all their images, however the classes are spread.
-
-    Attributes:
-        counts: (classes,) examples.
-        sums: (classes, width) summed features.
-        moment: (width, width) sum over the examples of the outer product of the features.
     """
 
-    counts: Floats
-    sums: Floats
-    moment: Floats
+    counts: Floats  # (classes,) examples
+    sums: Floats  # (classes, width) summed features
+    moment: Floats  # (width, width) sum over the examples of the outer product of the features
 
     @classmethod
     def of(cls, features: AnyArray, labels: NDArray[np.int64], classes: int) -> "FeatureStatistics":

@@ -19,27 +19,18 @@ from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.training.evaluation import Evaluator
 
 Row = Dict[str, Union[int, float]]
-_LONGEST_PASS = (
-    10.0  # times the timeout: a client has made a pass when it answers, in a simulation a fast one
-)
+_LONGEST_PASS = 10.0  # timeouts: a client has made a pass when it answers, in a simulation a fast one
 
 
 @dataclass
 class GlobalModel:
-    """The model of a fleet.
-
-    Attributes:
-        clients: by name, those whose description was sound; nobody else trains.
-        seconds: by the clients' profiles, that all rounds so far took: each waits for its slowest client.
-        round_s: of a round.
-        rows: what is known of each round, as in rounds.csv.
-    """
+    """The model of a fleet."""
 
     settings: FleetSettings
-    clients: Dict[str, Description] = field(default_factory=dict)
-    seconds: float = 0.0
-    round_s: float = 0.0
-    rows: List[Row] = field(default_factory=list)
+    clients: Dict[str, Description] = field(default_factory=dict)  # by name; nobody else trains
+    seconds: float = 0.0  # of all rounds by the clients' profiles: each waits for its slowest client
+    round_s: float = 0.0  # of a round
+    rows: List[Row] = field(default_factory=list)  # what is known of each round, as in rounds.csv
 
     def __post_init__(self) -> None:
         training = self.settings.for_training()

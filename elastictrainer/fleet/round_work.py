@@ -16,17 +16,12 @@ _MOST_SCORING = 1 / 3  # of a round
 
 @dataclass(frozen=True)
 class RoundWork:
-    """A client's work in a round.
+    """A client's work in a round."""
 
-    Attributes:
-        rho: the time of a step over a full step's; None: all tensors train, and none is scored.
-        steps: minibatches to train on; 0: the client sits the round out.
-        scored: minibatches that tensors are scored on, in `scoring_s` seconds; 0: the last layers train, as
-            deep as the time allows, or an earlier selection holds.
-    """
-
-    rho: Optional[float]
-    steps: int
+    rho: Optional[float]  # a step's time over a full step's; None: all tensors train, and none is scored
+    steps: int  # minibatches to train on; 0: the client sits the round out
+    # Minibatches that tensors are scored on, in so many seconds; 0: the last layers train, as deep as the
+    # time allows, or an earlier selection holds.
     scored: int = 0
     scoring_s: float = 0.0
 

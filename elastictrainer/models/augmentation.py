@@ -21,23 +21,14 @@ AUGMENTATION = (
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The largest random changes of a training image; zero: none.
+    """The largest random changes of a training image; zero: none."""
 
-    Attributes:
-        flip: whether it is mirrored left to right.
-        rotation: to either side, in turns.
-        shift: in each direction, as a share of the image's height and width.
-        zoom: in or out, as a share.
-        contrast: up or down, as a share.
-        brightness: up or down, as a share of white.
-    """
-
-    flip: bool = False
-    rotation: float = 0.0
-    shift: float = 0.0
-    zoom: float = 0.0
-    contrast: float = 0.0
-    brightness: float = 0.0
+    flip: bool = False  # it is mirrored left to right
+    rotation: float = 0.0  # to either side, in turns
+    shift: float = 0.0  # in each direction, as a share of the image's height and width
+    zoom: float = 0.0  # in or out, as a share
+    contrast: float = 0.0  # up or down, as a share
+    brightness: float = 0.0  # up or down, as a share of white
 
 
 # By the names of `registry.AUGMENT`. 0.03 turns are 11 degrees: a camera that is not held level.

@@ -27,20 +27,13 @@ _FORMATS = "a run folder, a .keras file, a .tflite file"
 
 @dataclass(frozen=True)
 class Predictor:
-    """A classifier, from the file or folder `source`.
+    """A classifier."""
 
-    Attributes:
-        probabilities: from images (n, H, W, 3) float32 in 0..255 to (n, classes).
-        input_shape: (n, H, W, 3) with None for a dimension that it leaves open.
-        class_names: by label; None where the file does not say.
-        sum_off: how far the sum of an image's probabilities may be from 1.
-    """
-
-    source: Path
-    probabilities: Callable[[np.ndarray], np.ndarray]
-    input_shape: Sequence[Optional[int]]
-    class_names: Optional[Sequence[str]] = None
-    sum_off: float = _SUM_OFF
+    source: Path  # the file or folder that it is from
+    probabilities: Callable[[np.ndarray], np.ndarray]  # of images (n, H, W, 3) in 0..255: (n, classes)
+    input_shape: Sequence[Optional[int]]  # (n, H, W, 3) with None for a dimension that it leaves open
+    class_names: Optional[Sequence[str]] = None  # by label; None where the file does not say
+    sum_off: float = _SUM_OFF  # how far the sum of an image's probabilities may be from 1
 
     def __post_init__(self) -> None:
         if len(self.input_shape) != 4 or self.input_shape[-1] not in (3, None):

@@ -45,24 +45,16 @@ class WeightsFile:
 
 @dataclass(frozen=True)
 class Architecture:
-    """The parts of one of the built-in models.
+    """The parts of one of the built-in models."""
 
-    Attributes:
-        backbone: from input shape (H, W, 3) and weights file (None: random weights) to a Keras model that
-            gives features (batch, h, w, channels) or pooled features (batch, channels).
-        preprocess: from raw pixels (batch, H, W, 3) in 0..255 to the values that the backbone was trained on.
-        image_size: default height and width, in pixels.
-        weights: tells the file of its pre-trained weights; it may take as long as making the backbone.
-        least_size: smallest height and width, in pixels.
-        augment: its default augmentation, a name of `registry.AUGMENT`.
-    """
-
+    # From input shape (H, W, 3) and weights file (None: random weights) to a Keras model that gives features
+    # (batch, h, w, channels) or pooled features (batch, channels).
     backbone: Callable[[Shape, Optional[str]], tf.keras.Model]
-    preprocess: Callable[[Any], Any]
-    image_size: int
-    weights: Callable[[], WeightsFile]
-    least_size: int = 1
-    augment: str = "flip"
+    preprocess: Callable[[Any], Any]  # raw pixels (batch, H, W, 3) in 0..255, as the backbone had them
+    image_size: int  # default height and width, in pixels
+    weights: Callable[[], WeightsFile]  # of its pre-training; may take as long as making the backbone
+    least_size: int = 1  # smallest height and width, in pixels
+    augment: str = "flip"  # its default augmentation, a name of `registry.AUGMENT`
 
 
 def architecture(name: str) -> Architecture:

@@ -10,18 +10,14 @@ from elastictrainer.runs.run_folder import RunFolder
 
 
 class Quantity(NamedTuple):
-    """Something to draw; the unit "time" is one as long as the times.
-
-    Attributes:
-        keys: of its value in a record of metrics.jsonl; the first that has one counts. A run that tests once,
-            at its end, has validation images in its metrics.
-        factor: of the value there.
-    """
+    """Something to draw; the unit "time" is one as long as the times."""
 
     name: str
     unit: str
+    # Of its value in a record of metrics.jsonl; the first that has one counts. A run that tests once, at its
+    # end, has validation images in its metrics.
     keys: Tuple[str, ...]
-    factor: float = 1.0
+    factor: float = 1.0  # of the value there
 
     def of(self, record: Dict[str, float]) -> Optional[float]:
         """Return the value in a record; None if it was not measured."""

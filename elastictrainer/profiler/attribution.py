@@ -30,17 +30,12 @@ Bodies = Dict[str, Dict[str, str]]
 
 @dataclass(frozen=True)
 class Charge:
-    """The op or tensors that an op's time is charged to.
+    """The op or tensors that an op's time is charged to."""
 
-    Attributes:
-        kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (runs
-            when a member is updated) or NEVER (in the graph, but nothing needs it: a gradient of the input,
-            for example).
-        members: for BACKWARD and UPDATE the tensors S(op) any of which makes it run, for FORWARD the tensors
-            R(op) it depends on; as bits, tensor i being bit i.
-    """
-
+    # FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (when a member
+    # is updated) or NEVER (in the graph, but nothing needs it: a gradient of the input, for example).
     kind: str
+    # The tensors S(op) any of which makes it run, of FORWARD R(op) that it depends on; tensor i is bit i.
     members: int
 
 

@@ -154,28 +154,19 @@ class CacheCosts:
     """The costs of cached activations on one device, for N tensors; times are ms of a minibatch.
 
     "At depth i" means: tensor i is the earliest that trains, and all nearer the output may train as well.
-
-    Attributes:
-        once: forward work that can be done once while no member trains; that of no member depends on the
-            inputs alone, such as augmentation.
-        once_flops: its floating point operations.
-        cut_mb: (N,) MB that are stored of a minibatch at depth i.
-        recompute_ms: (N,) frozen work behind the cut at depth i, which a cached step does again.
-        write_ms, write_ms_per_mb: to write a minibatch to the cache.
-        read_ms, read_ms_per_mb: to read one from the cache.
-        slower: by what share the rest of a cached step is slower than the same work in a whole step; it
-            begins with cold caches.
     """
 
+    # Forward work that can be done once while no member trains, and its floating point operations; that of no
+    # member depends on the inputs alone, such as augmentation.
     once: CostGroups
     once_flops: CostGroups
-    cut_mb: Numbers
-    recompute_ms: Numbers
-    write_ms: float
+    cut_mb: Numbers  # (N,) MB that are stored of a minibatch at depth i
+    recompute_ms: Numbers  # (N,) frozen work behind the cut at depth i, which a cached step does again
+    write_ms: float  # to write a minibatch to the cache
     write_ms_per_mb: float
-    read_ms: float
+    read_ms: float  # to read one from the cache
     read_ms_per_mb: float
-    slower: float = 0.0
+    slower: float = 0.0  # share by which cold caches slow the rest of a cached step
 
     @property
     def cache_write_ms(self) -> Numbers:

@@ -26,25 +26,15 @@ class StepMemory:
 
     A step holds, when its forward pass ends, every tensor that a backward op needs which runs under the
     selection: like its time, a sum over groups of tensors.
-
-    Attributes:
-        held: forward results, by the tensors whose gradients need them, for `batch` examples.
-        graph: the compiled step itself, by the tensors for which it has the ops; ops of every step belong to
-            the group of no member.
-        always: what any step takes besides.
-        forward: the most that the forward pass holds while nothing is kept for gradients, for `batch`
-            examples.
-        loaded: resident memory of the process without its steps: TensorFlow, weights.
-        slots: the optimizer's slots, by the tensors that have them once they train.
     """
 
-    held: CostGroups
-    graph: CostGroups
-    always: float
-    forward: float
-    loaded: float
-    batch: int
-    slots: CostGroups
+    held: CostGroups  # forward results of a minibatch, by the tensors whose gradients need them
+    graph: CostGroups  # the compiled step itself, by the tensors for which it has the ops; else of none
+    always: float  # what any step takes besides
+    forward: float  # the most that the forward pass holds while nothing is kept for gradients
+    loaded: float  # resident memory of the process without its steps: TensorFlow, weights
+    batch: int  # examples of the minibatch
+    slots: CostGroups  # the optimizer's, by the tensors that have them once they train
 
     def step_bytes(self, mask: Mask) -> float:
         """Return the most bytes that a step under `mask` (N,) bool takes above `loaded`."""

@@ -31,17 +31,11 @@ class Events(NamedTuple):
 
 @dataclass
 class Trace:
-    """The op events of some traced steps.
+    """The op events of some traced steps."""
 
-    Attributes:
-        steps: (K, 2) start and end of each step, in ns.
-        ops: the M distinct traced op names.
-        lines: the events of each host thread and GPU stream; an op's number is its place in `ops`.
-    """
-
-    steps: np.ndarray
-    ops: Tuple[str, ...]
-    lines: List[Events]
+    steps: np.ndarray  # (K, 2) start and end of each step, in ns
+    ops: Tuple[str, ...]  # the M distinct traced op names
+    lines: List[Events]  # of each host thread and GPU stream; an op's number is its place in `ops`
 
 
 def read_trace(path: Union[str, Path]) -> Trace:

@@ -21,20 +21,14 @@ from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
 
 @dataclass
 class StepOps:
-    """The ops of a training step: all of its own graph, or some among the updates of others.
-
-    Attributes:
-        inputs, labels: placeholders, flat.
-        effects: ops that run for their effect: updates, counters, statistics, moves of random states.
-        finish: traces what the graph does not have.
-    """
+    """The ops of a training step: all of its own graph, or some among the updates of others."""
 
     source: SourceGraph
-    inputs: List[tf.Tensor]
-    labels: List[tf.Tensor]
+    inputs: List[tf.Tensor]  # placeholders, flat
+    labels: List[tf.Tensor]  # the same
     loss: tf.Tensor
-    effects: List[tf.Operation]
-    finish: Callable[[], None] = field(default=lambda: None)
+    effects: List[tf.Operation]  # that run for their effect: updates, counters, statistics, random states
+    finish: Callable[[], None] = field(default=lambda: None)  # traces what the graph does not have
 
     @tf.autograph.experimental.do_not_convert
     def build(self, x: Nested, y: Nested) -> tf.Tensor:

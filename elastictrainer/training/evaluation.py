@@ -36,26 +36,15 @@ Minibatches = Iterable[Tuple[Any, ...]]  # images, labels, and perhaps whether t
 
 
 class Score(NamedTuple):
-    """How good a classifier is on some images.
+    """How good a classifier is on some images."""
 
-    Attributes:
-        epoch: of a run after which it was evaluated, from 1; 0: with the solved head.
-        accuracy: 0..1.
-        loss: mean cross-entropy, in nats.
-        weights: their digest; 0: not known.
-        old_and_new: `accuracy_old` and `accuracy_new` (0..1), of the old images and of the others; empty
-            without both.
-        images: how many it is of; 0: not known.
-        error: how far it may be from the accuracy of all images: see `sampling_error`.
-    """
-
-    epoch: int
-    accuracy: float
-    loss: float
-    weights: int = 0
-    old_and_new: Dict[str, float] = {}
-    images: int = 0
-    error: float = 0.0
+    epoch: int  # of a run after which it was evaluated, from 1; 0: with the solved head
+    accuracy: float  # 0..1
+    loss: float  # mean cross-entropy, in nats
+    weights: int = 0  # their digest; 0: not known
+    old_and_new: Dict[str, float] = {}  # `accuracy_old` and `accuracy_new` (0..1); empty without both
+    images: int = 0  # how many it is of; 0: not known
+    error: float = 0.0  # how far it may be from the accuracy of all images: see `sampling_error`
 
     def is_better_than(self, other: "Score") -> bool:
         """Return whether more of the images are right, or as many at a lower loss."""

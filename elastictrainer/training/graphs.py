@@ -25,18 +25,12 @@ from elastictrainer.training.memory import MemoryLimit
 
 @dataclass(frozen=True)
 class Graphs:
-    """The graphs of a model's training. They hold as long as what they were made from does.
-
-    Attributes:
-        count_step: counts a step where Keras does, and returns the metrics so far by name.
-        scorer: scores the tensors; None where the scheme has no metric.
-        made_from: objects that these depend on.
-    """
+    """The graphs of a model's training. They hold as long as what they were made from does."""
 
     steps: CompiledSteps
-    count_step: Callable[[], Dict[str, Any]]
-    scorer: Optional[ImportanceEvaluator]
-    made_from: List[Any]
+    count_step: Callable[[], Dict[str, Any]]  # counts where Keras does; returns the metrics so far
+    scorer: Optional[ImportanceEvaluator]  # None where the scheme has no metric
+    made_from: List[Any]  # objects that these depend on
 
     def hold(self, model: tf.keras.Model, spec: Any) -> bool:
         """Return whether they are those of `model` as it is now, and of minibatches of `spec`."""
@@ -125,15 +119,12 @@ def make_selector(
     minibatches = probe if limit is None else limit.shortened(probe)
     optimizers.prepare_freezing(optimizer, variables)
 
-    def reset_frozen(mask: NDArray[np.bool_]) -> None:
-        optimizers.reset_slots(optimizer, list(itertools.compress(variables, ~mask)))
-
     return Selector(
         np.ones(len(variables), bool),
         profile,
         scheme.solver or "dp",
         None if scorer is None else _scores(scorer, steps, minibatches, batches, limit),
-        on_freeze=reset_frozen,
+        on_freeze=lambda mask: optimizers.reset_slots(optimizer, list(itertools.compress(variables, ~mask))),
         log=log,
         memory=None if limit is None else limit.step_bytes,
     )
