@@ -28,13 +28,7 @@ from elastictrainer.steps.snapshot import digest
 
 
 class ActivationCache:
-    """The two parts of an interval's step: one that writes the cache, and the cached step that reads it.
-
-    Attributes:
-        share: of the frozen layers' time that cached steps save.
-        random_states: variables that the cached layers draw random numbers from; `random_start` their values
-            before the first minibatch.
-    """
+    """The two parts of an interval's step: one that writes the cache, and the cached step that reads it."""
 
     def __init__(
         self,
@@ -70,7 +64,7 @@ class ActivationCache:
         )
         if not once > ms_per_mb * sum(minibatch_mb(tensor, batch) for tensor in cut.tensors):
             raise NotCacheable("reading cached activations would take as long as computing them")
-        self.share = once / frozen
+        self.share = once / frozen  # of the frozen layers' time, that cached steps save
         self._step = traced.split(cut, [] if features is None else [traced.tensor(features)])
         self._labels = [Column(tuple(label.shape[1:]), label.dtype.name) for label in flat(minibatch[1])]
         columns = self._columns(settings.dtype)
@@ -80,7 +74,7 @@ class ActivationCache:
         except (CacheError, MemoryError) as error:
             raise NotCacheable(f"there is no room for the cache ({error})") from None
         self._reader: Optional[CacheReader] = None
-        self.random_states = self._step.random_states
+        self.random_states = self._step.random_states  # which the cached layers draw from
         self.random_start = [v.numpy() for v in self.random_states]
         self._build()
 

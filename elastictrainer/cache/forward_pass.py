@@ -36,11 +36,6 @@ class ForwardPass:
     """The ops of a forward pass: what each takes, and whether it mixes the examples of a minibatch.
 
     The step of every selection begins with these ops, by the same names.
-
-    Attributes:
-        traced: the step that trains nothing: all that can be frozen is.
-        members: of each of its ops, the tensors that it depends on, as bits.
-        mixing: ALIKE, MIXES or FOLDS of an op by name, as `stop_where_examples_mix` finds it.
     """
 
     def __init__(
@@ -55,9 +50,10 @@ class ForwardPass:
         step = CompiledStep(objective, optimizer, [], full=full)
         # In a graph of its own, which knows the size of the minibatch: costs depend on it.
         step.trace(*minibatch)
+        # It trains nothing: all that can be frozen is.
         self.traced = TracedStep(step.in_own_graph(), random_states(objective.model))
         self.members = self.traced.members(objective.model.trainable_variables)
-        self.mixing: Dict[str, str] = {}
+        self.mixing: Dict[str, str] = {}  # ALIKE, MIXES or FOLDS of ops by name
         stop_where_examples_mix(self.traced, minibatch, self.mixing)
         self._weights = weights_of(self.traced.ops.operations)
 

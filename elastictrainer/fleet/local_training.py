@@ -44,20 +44,15 @@ class _Selected:
 
 
 class LocalTraining:
-    """One model and its compiled steps, for a client, or for all clients that a process simulates in turn.
-
-    Attributes:
-        model: compiled; its weights are those of the latest round.
-        start: digest of the weights and statistics that every client starts from.
-    """
+    """One model and its compiled steps, for a client, or for all clients that a process simulates in turn."""
 
     def __init__(self, settings: FleetSettings, classes: int):
         """Make the model, for the number of the fleet's `classes`."""
         self.settings, self._training = settings, settings.for_training()
         assembly.configure(settings.seed)
-        self.model = assembly.make_model(self._training, classes)
+        self.model = assembly.make_model(self._training, classes)  # later with the latest round's weights
         self.classes = classes
-        self.start = start_digest(self.model)
+        self.start = start_digest(self.model)  # of what every client starts from
         self._initial = [variable.numpy() for variable in tf_variables(self.model.trainable_weights)]
         self.optimizer = assembly.make_optimizer(self._training)
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")

@@ -135,10 +135,7 @@ def _names_next_to(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
 
 
 class TFLiteFile:
-    """A network of one input and one output, in float32 or in integers of 8 bits with their scale.
-
-    `rounding` is how far these may put off the sum of an image's probabilities; the others as of `Predictor`.
-    """
+    """A network of one input and one output, in float32 or in integers of 8 bits with their scale."""
 
     def __init__(self, path: Path, trust: bool):
         """Read a file; UsageError where it is damaged, needs `trust`, or computes with other numbers."""
@@ -174,6 +171,7 @@ class TFLiteFile:
             )
         self.input_shape = [None if size < 0 else int(size) for size in self._input["shape_signature"]]
         unit, classes = self._output["quantization"][0], int(self._output["shape"][-1])
+        # How far this may put off the sum of an image's probabilities.
         self.rounding = unit * classes if self._in_integers else 0.0
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:

@@ -23,12 +23,7 @@ _TOLERANCE = 1e-6  # of the objective, relative; the test accuracy no longer cha
 
 
 class SolvableHead:
-    """The linear `Dense` layer at a model's end, and the network before it.
-
-    Attributes:
-        features: from the model's inputs to what reaches the layer, (batch, width), in inference mode.
-        held: number of columns, the first ones, that stay as they are (`hold_columns`).
-    """
+    """The linear `Dense` layer at a model's end, and the network before it."""
 
     def __init__(self, model: tf.keras.Model):
         """Find the head of a functional model; UsageError, with the reason, where it cannot be solved."""
@@ -38,13 +33,14 @@ class SolvableHead:
         if why:
             raise UsageError(f"the head cannot be solved: {why}.")
         self.layer = last
-        self.held: int = getattr(last, _HELD, 0)
+        self.held: int = getattr(last, _HELD, 0)  # first columns that stay as they are (`hold_columns`)
         network = tf.keras.Model(model.inputs, last.input)
         folding = Folding(network)
 
         def features(inputs: Any) -> tf.Tensor:
             return tf.cast(folding.call(lambda: network(inputs, training=False)), tf.float32)
 
+        # From the model's inputs to what reaches the layer, (batch, width), in inference mode.
         self.features: Callable[[Any], tf.Tensor] = tf.function(features, reduce_retracing=True)
 
     @property

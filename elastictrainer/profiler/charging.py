@@ -27,8 +27,7 @@ _LOWERED = re.compile(r"/(body|cond)/_\d+/")  # TensorFlow takes a loop apart in
 
 def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Profile:
     """Charge the traced ops of some runs of a full, traced `step` to groups, on the scale of `step_ms`."""
-    if step.graph is None:
-        raise ValueError("trace the step first (CompiledStep.trace)")
+    assert step.graph is not None, "trace the step first"
     n = len(step.variables)
     operations = step.graph.get_operations()
     names, charges = attribute(operations, step.loss, step.gradients, step.handles)

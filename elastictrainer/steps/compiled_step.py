@@ -2,6 +2,7 @@
 
 import weakref
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import List, Optional, Sequence
 
 import numpy as np
@@ -17,15 +18,7 @@ from elastictrainer.steps.step_cutter import StepCutter, StepOps
 
 
 class CompiledStep:
-    """One training step that updates a fixed list of tensors; all others stay bit-identical.
-
-    After `trace`, the attributes below are the symbolic tensors of the traced graph.
-
-    Attributes:
-        gradients: per variable a tensor, an IndexedSlices or None; none of a step taken out of the full one.
-        handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
-        runs: number of runs so far.
-    """
+    """One training step that updates a fixed list of tensors; all others stay bit-identical."""
 
     def __init__(
         self,
@@ -50,11 +43,12 @@ class CompiledStep:
         self.optimizer = optimizer
         self.variables = list(variables)
         self.metrics = list(metrics)
+        # Symbolic tensors, after `trace`, of its graph.
         self.graph: Optional[tf.Graph] = None
         self.loss: Optional[tf.Tensor] = None
-        self.gradients: List[Gradient] = []
-        self.handles: List[Optional[tf.Tensor]] = []
-        self.runs = 0
+        self.gradients: List[Gradient] = []  # per variable; none of a step taken out of the full one
+        self.handles: List[Optional[tf.Tensor]] = []  # per variable; None where the step does not use it
+        self.runs = 0  # so far
         # Weakly: the cache of steps decides how long a graph lives.
         self._full = weakref.ref(full) if full is not None else None
         self._undone = tf_variables(undone)
@@ -115,8 +109,7 @@ class CompiledStep:
     def in_own_graph(self) -> StepOps:
         """Return the ops of all of the graph that `trace` has made."""
         graph = self.graph
-        if graph is None:
-            raise ValueError("trace the step first")
+        assert graph is not None, "trace the step first"
         inputs, labels = self._counts
         placeholders = [t for t in graph.inputs if t.dtype != tf.resource][: inputs + labels]
         # The graph's own output is an identity that waits for all that the step does.
@@ -127,26 +120,20 @@ class CompiledStep:
 
     def state(self) -> List[tf.Variable]:
         """Return the variables the traced step reads or writes: weights, slots, counters, statistics."""
-        if self.graph is None:
-            raise ValueError("trace the step first")
+        assert self.graph is not None, "trace the step first"
         return list(self.graph.variables)
 
 
+@dataclass(eq=False)
 class CompiledSteps:
     """The compiled steps of the latest selections. An old one is freed before memory grows."""
 
-    def __init__(
-        self,
-        objective: Objective,
-        optimizer: tf.keras.optimizers.Optimizer,
-        metrics: Sequence[tf.keras.metrics.Metric] = (),
-        size: int = 3,
-    ):
-        """Keep `size` of them: full step, this selection and the one before. Others as for CompiledStep."""
-        self.objective = objective
-        self.optimizer = optimizer
-        self.metrics = metrics
-        self.size = size
+    objective: Objective  # this and the next two as for `CompiledStep`
+    optimizer: tf.keras.optimizers.Optimizer
+    metrics: Sequence[tf.keras.metrics.Metric] = ()
+    size: int = 3  # of steps that are kept: the full one, this selection's and the one's before
+
+    def __post_init__(self) -> None:
         self._steps: "OrderedDict[bytes, CompiledStep]" = OrderedDict()
 
     def __len__(self) -> int:

@@ -23,15 +23,12 @@ from elastictrainer.training.state import RunState
 
 
 class CachedSteps:
-    """Writes the activation cache of an interval, and runs its cached steps.
-
-    `unread`: whether the next step is the first one of its cache, which runs a new graph.
-    """
+    """Writes the activation cache of an interval, and runs its cached steps."""
 
     def __init__(self, run_state: RunState, feed: Feed, steps: CompiledSteps, settings: CacheSettings):
         self._state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
         self._cache: Optional[ActivationCache] = None
-        self.unread = False
+        self.unread = False  # the next step is the first one of its cache, which runs a new graph
         self._forward: Optional[ForwardPass] = None
 
     @property

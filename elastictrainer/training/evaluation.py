@@ -64,15 +64,12 @@ def sampling_error(accuracy: float, images: int, of: int) -> float:
 
 
 class Evaluator:
-    """Scores a classifier, which gives logits, or probabilities if it ends in a softmax; compiled once.
-
-    `image_s` are the seconds an image of the latest evaluation took, without compiling; 0 before the first.
-    """
+    """Scores a classifier, which gives logits, or probabilities if it ends in a softmax; compiled once."""
 
     def __init__(self, model: tf.keras.Model, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
         self._objective = Objective(model, _cross_entropy)
-        self.image_s = 0.0
+        self.image_s = 0.0  # of the latest evaluation, without compiling; 0 before the first
         self._function: Any = None
 
     def _minibatch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:

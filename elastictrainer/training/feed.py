@@ -18,10 +18,7 @@ Probe = Callable[[int], Iterable[Any]]
 
 
 class Feed:
-    """Reads the minibatches to train on, to cache, and to score tensors on.
-
-    `first_epoch` is the run's first, as Keras and the data count.
-    """
+    """Reads the minibatches to train on, to cache, and to score tensors on."""
 
     def __init__(
         self,
@@ -33,7 +30,7 @@ class Feed:
         first_epoch: int = 0,
     ):
         """Without a `probe` tensors are scored on `probe_count` minibatches; `progress` has the next one."""
-        self.first_epoch = first_epoch
+        self.first_epoch = first_epoch  # the run's, as Keras and the data count
         self._clock, self._progress, self._data = clock, progress, data
         self._probe, self._probe_count = probe, probe_count
         self._recent: Deque[Minibatch] = deque(maxlen=probe_count)

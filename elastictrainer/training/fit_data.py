@@ -39,14 +39,10 @@ _WORD = 'If every epoch has the same examples, pass activation_cache="always" to
 
 
 class StreamData:
-    """A function of (epoch, first), which gives the same whenever it is called; see `Trainer.fit`.
+    """A function of (epoch, first), which gives the same whenever it is called; see `Trainer.fit`."""
 
-    Attributes:
-        endless: whether one iterator goes on from epoch to epoch, and must not end.
-        repeatable: whether `again` can be called.
-    """
-
-    endless = repeatable = True
+    endless = True  # one iterator goes on from epoch to epoch, and must not end
+    repeatable = True  # `again` can be called
 
     def __init__(self, stream: Stream, steps: int):
         self.steps, self._stream = steps, stream

@@ -136,11 +136,7 @@ def _number(epoch: int, epochs: Optional[int]) -> str:
 
 
 class RunRecord(TrainerCallback):
-    """Writes the run's JSON files, TensorBoard events and the trained model, and shows each epoch.
-
-    Attributes:
-        writing_s: seconds that the model took to be written the latest time; 0 before the first.
-    """
+    """Writes the run's JSON files, TensorBoard events and the trained model, and shows each epoch."""
 
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False, **about: Any) -> None:
         """
@@ -153,7 +149,7 @@ class RunRecord(TrainerCallback):
         self._run, self._about = run, about
         self._display = Display(run, quiet)
         self._written = {"metrics": 0, "selections": 0}  # lines of the two files
-        self.writing_s = 0.0
+        self.writing_s = 0.0  # that the model took to be written the latest time; 0 before the first
 
     def fit_context(self) -> ContextManager[Any]:
         return contextlib.closing(self._display)

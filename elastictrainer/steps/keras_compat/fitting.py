@@ -87,12 +87,7 @@ def compiled_loss(
 
 
 class FitData:
-    """The data that `Model.fit` is given, read epoch after epoch, in minibatches as `fit` makes them.
-
-    Attributes:
-        steps: minibatches of an epoch.
-        spec: tf.TensorSpecs of a minibatch; None before the first.
-    """
+    """The data that `Model.fit` is given, read epoch after epoch, in minibatches as `fit` makes them."""
 
     def __init__(self, model: tf.keras.Model, given: Dict[str, Any]):
         """`given` are the arguments of the model's `fit` by name, after `validation_split_off`.
@@ -104,7 +99,7 @@ class FitData:
             names += ["max_queue_size", "workers", "use_multiprocessing"]
         options = {name: given[name] for name in names if given.get(name) is not None}
         options["shuffle"] = given.get("shuffle", True)
-        self.spec: Any = None
+        self.spec: Any = None  # tf.TensorSpecs of a minibatch, once there was one
         if KERAS_3:
             trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
             strategy = tf.distribute.get_strategy()
@@ -119,7 +114,7 @@ class FitData:
             raise UsageError(
                 "how many minibatches make an epoch cannot be told from the data: pass steps_per_epoch."
             )
-        self.steps = steps
+        self.steps = steps  # of an epoch
 
     def epoch(self) -> Iterator[Any]:
         """Read the minibatches of the next epoch, all of them that there are.
