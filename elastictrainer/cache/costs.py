@@ -18,7 +18,7 @@ from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.cache.split import TracedStep
 from elastictrainer.cache.storage import CacheReader, CacheStorage, Column, NotCacheable
 from elastictrainer.profiler.calibration import cheapest, middle, ratios_to_full, with_calibrated_cache
-from elastictrainer.profiler.charging import flops_of
+from elastictrainer.profiler.charging import flops_of, sums
 from elastictrainer.profiler.cost_groups import CacheCosts, CostGroups
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps import optimizers
@@ -56,12 +56,10 @@ def _measured(
     operations, frozen = traced.ops.operations, traced.ops.frozen
     # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
     # no tensor: their share of it is measured by itself.
-    once = {0: min(_input_ms(traced, members, batch), profile.forward.always)}
-    flops, counted = flops_of(operations), {0: 0.0}
-    for k in frozen:
-        if members[k]:
-            once[members[k]] = once.get(members[k], 0.0) + op_cost(operations[k])
-        counted[members[k]] = counted.get(members[k], 0.0) + flops[k]
+    once = sums((members[k], op_cost(operations[k])) for k in frozen if members[k])
+    once[0] = min(_input_ms(traced, members, batch), profile.forward.always)
+    flops = flops_of(operations)
+    counted = sums((members[k], flops[k]) for k in frozen)
     transfers = [_transfer_of(mb, len(tf.nest.flatten(batch[0])[0])) for mb in _MB]
     write_ms, write_ms_per_mb = _line([write for write, _ in transfers])
     read_ms, read_ms_per_mb = _line([read for _, read in transfers])

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from elastictrainer.cache.cut import OpCost, is_storable, row_bytes
 from elastictrainer.cache.split import TracedStep
-from elastictrainer.profiler.charging import flops_of
+from elastictrainer.profiler.charging import flops_of, sums
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graph_library import LOOPS, GraphLibrary
@@ -111,13 +111,10 @@ def op_costs(
             bits: next((group for group in by_size if bits & group == bits), bits) for bits in set(members)
         }
         members = [holds[bits] for bits in members]
-        group_weight: Dict[int, float] = {}
-        for bits, weight in zip(members, weights):
-            group_weight[bits] = group_weight.get(bits, 0.0) + weight
         mean = profile.forward.amount.sum() / max(1e-30, sum(weights))
         rates = {
             bits: group_ms[bits] / max(1e-30, weight) if bits in group_ms else mean
-            for bits, weight in group_weight.items()
+            for bits, weight in sums(zip(members, weights)).items()
         }
     cost_ms = {op.name: rates[bits] * weight for op, bits, weight in zip(operations, members, weights)}
     return lambda op: cost_ms.get(op.name, 0.0)

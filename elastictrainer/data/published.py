@@ -95,7 +95,7 @@ def load_tfds(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, 
 
     UsageError for a name that tensorflow-datasets has not, no labelled images, or what cannot be fetched.
     """
-    builder = _builder(name, data_dir)
+    builder = _builder("builder", name, data_dir=data_dir)
     home = data_dir or "~/tensorflow_datasets"
     try:
         builder.download_and_prepare()
@@ -111,37 +111,28 @@ def load_tfds(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, 
 
 def count_classes(name: str, data_dir: Optional[str] = None) -> int:
     """Return the number of classes of a data set, which is not fetched; UsageError as from `load_tfds`."""
-    return TFDS_CLASSES.get(name) or len(_builder(name, data_dir).info.features["label"].names)
+    if name in TFDS_CLASSES:
+        return TFDS_CLASSES[name]
+    return len(_builder("builder", name, data_dir=data_dir).info.features["label"].names)
 
 
 def load_prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     """Load class names and parts of a folder such as `~/tensorflow_datasets/NAME/1.0.0`, as `load_tfds`."""
-    import tensorflow_datasets as tfds
-
-    return _parts(_image_builder(tfds.builder_from_directory, str(folder)), str(folder))
+    return _parts(_builder("builder_from_directory", str(folder)), str(folder))
 
 
-def _builder(name: str, data_dir: Optional[str]) -> Any:
+def _builder(maker: str, name: str, **options: Any) -> Any:
+    """Return a builder of labelled images, as this function of tensorflow-datasets makes it."""
     import tensorflow_datasets as tfds
 
     try:
-        return _image_builder(tfds.builder, name, data_dir=data_dir)
+        builder = getattr(tfds, maker)(name, **options)
     except tfds.core.registered.DatasetNotFoundError:
         near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise UsageError(
             f"tensorflow-datasets has no {name!r}.{hint} Its names: https://www.tensorflow.org/datasets/catalog"
         ) from None
-
-
-def _image_builder(make: Callable[..., Any], name: str, **options: Any) -> Any:
-    """Return a builder of labelled images; DatasetNotFoundError where there is none of that name."""
-    import tensorflow_datasets as tfds
-
-    try:
-        builder = make(name, **options)
-    except tfds.core.registered.DatasetNotFoundError:
-        raise
     except Exception as error:  # whatever is wrong with a builder, a version, or a damaged description
         raise UsageError(f"tensorflow-datasets cannot read {name}: {reason(error)}") from None
     features = builder.info.features

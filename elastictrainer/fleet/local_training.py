@@ -83,8 +83,8 @@ class LocalTraining:
         """Return the statistics of all images' features, by the network that every client starts from."""
         self._assign({})
         self._head = self._head or SolvableHead(self.model)
-        features_of = self._head.features
-        parts = [(features_of(x).numpy(), y.numpy()) for x, y in data.batches_of(data.train_split)]
+        batches = data.batches_of(data.train_split)
+        parts = [(self._head.features(x).numpy(), y.numpy()) for x, y in batches]
         features, labels = (np.concatenate(part) for part in zip(*parts))
         return FeatureStatistics.of(features, labels.astype(np.int64), self.classes)
 

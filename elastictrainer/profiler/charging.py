@@ -31,7 +31,7 @@ def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Prof
     n = len(step.variables)
     operations = step.graph.get_operations()
     names, charges = attribute(operations, step.loss, step.gradients, step.handles)
-    flops = _sums((c, count) for c, count in zip(charges, flops_of(operations)) if c.kind != NEVER)
+    flops = sums((c, count) for c, count in zip(charges, flops_of(operations)) if c.kind != NEVER)
     by_charge, always_ms, metadata = _times(step, trace, names, charges)
     estimated = np.full(n, not by_charge)
     if not by_charge:  # no op of the trace is known: share the step out by FLOPs
@@ -43,9 +43,9 @@ def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Prof
     # A group of one tensor is its dW work (or its update); a group of several is dy work that they share.
     dw, update = _of_single_tensors(by_charge, BACKWARD, n), _of_single_tensors(by_charge, UPDATE, n)
     backward = [(c.members, ms) for c, ms in by_charge.items() if c.kind in (BACKWARD, UPDATE)]
-    shared = _sums((members, ms) for members, ms in backward if members & (members - 1))  # more than one bit
+    shared = sums((members, ms) for members, ms in backward if members & (members - 1))  # more than one bit
     # What nothing needs has time where graph optimisation gave its name to something that runs.
-    forward = _sums((c.members, ms) for c, ms in by_charge.items() if c.kind in (FORWARD, NEVER))
+    forward = sums((c.members, ms) for c, ms in by_charge.items() if c.kind in (FORWARD, NEVER))
     # Time of no known op, and around the ops, is paid whatever trains: that of the empty set.
     forward[0] = forward.get(0, 0.0) + always_ms * scale
     connected = np.array([g is not None for g in step.gradients])
@@ -54,7 +54,7 @@ def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Prof
     if timeless.any():
         dw[timeless] = _estimated_dw(step, flops, by_charge)[timeless]
         estimated |= timeless
-    counted = _sums((0 if c.kind == FORWARD else c.members, count) for c, count in flops.items())
+    counted = sums((0 if c.kind == FORWARD else c.members, count) for c, count in flops.items())
     return Profile(
         names=tuple(name_of(v) for v in step.variables),
         shapes=tuple(tuple(int(d) for d in v.shape) for v in step.variables),
@@ -87,7 +87,7 @@ def _times(
 
     # Sum by op in each step first, then by group: the median of a group's time, not the sum of its ops'
     # medians.
-    per_step = _sums((charges[target[op]], shares[:, op]) for op in np.flatnonzero(known))
+    per_step = sums((charges[target[op]], shares[:, op]) for op in np.flatnonzero(known))
     by_charge = {charge: float(np.median(times)) for charge, times in per_step.items()}
     lost_ms = float(np.median(shares[:, ~known].sum(axis=1)))
     busy_ms = float(np.median(shares.sum(axis=1)))
@@ -101,11 +101,12 @@ def _times(
     return by_charge, lost_ms + float(np.median(outside)), metadata
 
 
-def _sums(amounts: Iterable[Tuple[Any, Any]]) -> Dict[Any, Any]:
-    sums: Dict[Any, Any] = {}
+def sums(amounts: Iterable[Tuple[Any, Any]]) -> Dict[Any, Any]:
+    """Add up amounts by their keys."""
+    found: Dict[Any, Any] = {}
     for key, amount in amounts:
-        sums[key] = sums.get(key, 0.0) + amount
-    return sums
+        found[key] = found.get(key, 0.0) + amount
+    return found
 
 
 def _of_single_tensors(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarray:

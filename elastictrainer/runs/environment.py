@@ -30,20 +30,11 @@ def device() -> str:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
-    fields = _processor()
+    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []  # Linux alone has it
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     name = fields.get("model name") or fields.get("Model") or fields.get("Hardware")
     kernels = {"0": ", no oneDNN", "1": ", oneDNN"}.get(os.environ.get("TF_ENABLE_ONEDNN_OPTS", ""), "")
     return f"{name or platform.processor() or 'CPU'} ({platform.machine()}{kernels})"
-
-
-def _processor() -> Dict[str, str]:
-    """Return Linux' name of the processor; empty elsewhere."""
-    try:
-        lines = CPUINFO.read_text().splitlines()
-    except OSError:
-        return {}
-    pairs = (line.split(":", 1) for line in lines if ":" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
 
 
 def processors() -> int:

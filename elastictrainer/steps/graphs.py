@@ -123,6 +123,10 @@ def _tensor(source: str) -> str:
     return source if ":" in source or source.startswith("^") else f"{source}:0"
 
 
+def values_of(gradient: Gradient) -> Any:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
 def flat(data: Nested) -> List[tf.Tensor]:
     """Flatten the tensors, or specs, of nested inputs or labels; None is none."""
     return [part for part in tf.nest.flatten(data) if part is not None]

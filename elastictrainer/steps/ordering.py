@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.steps.graph_library import reached
-from elastictrainer.steps.graphs import written_by
+from elastictrainer.steps.graphs import values_of, written_by
 from elastictrainer.steps.keras_compat.variables import tf_variables
 
 _LARGE = 100e6  # bytes of gradients: those of smaller networks are not worth a slower step
@@ -43,7 +43,7 @@ def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
     Per tensor there are its gradient in this graph, or None; and the last op, or tensor, of the work on it,
     None where nothing waits for it.
     """
-    there = [(g.values if isinstance(g, tf.IndexedSlices) else g, end) for g, end in zip(gradients, ends)]
+    there = list(zip(map(values_of, gradients), ends))
     pairs = [(g.op, getattr(end, "op", end)) for g, end in there if g is not None and end is not None]
     size = sum(g.dtype.size * np.prod([d or 1 for d in g.shape]) for g, _ in there if g is not None)
     if size < _LARGE or not pairs:

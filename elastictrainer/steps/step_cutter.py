@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.graph_library import called
-from elastictrainer.steps.graphs import READS, Gradient, Nested, SourceGraph, flat, written_by
+from elastictrainer.steps.graphs import READS, Gradient, Nested, SourceGraph, flat, values_of, written_by
 from elastictrainer.steps.keras_compat.optimizer import paused_steps
 from elastictrainer.steps.keras_compat.own_steps import count_paused
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
@@ -82,7 +82,7 @@ class StepCutter:
             for v in tf_variables(optimizers.variables_of(optimizer))
             if id(v.handle) in internal
         }
-        values = {k: _values(g).name for k, g in enumerate(gradients) if g is not None}
+        values = {k: values_of(g).name for k, g in enumerate(gradients) if g is not None}
         self._divides = not self._goes_through_calls(set(values.values()))
         effects = [op for op in graph.control_outputs if op.type not in READS]
         names = (op.name for op in graph.get_operations())
@@ -175,7 +175,3 @@ class StepCutter:
             node.name in weighted and node.name in on_the_way and called(node)
             for node in source.definition.node
         )
-
-
-def _values(gradient: Gradient) -> tf.Tensor:
-    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
