@@ -13,6 +13,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.steps.keras_compat.fitting import FitData, most_steps_per_epoch
 
 Stream = Callable[[int, int], tf.data.Dataset]  # from an epoch and the number of its first minibatch
+Given = Dict[str, Any]  # the arguments of `Trainer.fit`, by name
 
 # Steps of a tf.data pipeline, by their classes' names without "Dataset".
 _ANY_ORDER = {  # give the same examples in whatever order they get theirs
@@ -62,7 +63,7 @@ class KerasData(FitData):
 
     endless = False
 
-    def __init__(self, model: tf.keras.Model, given: Dict[str, Any], repeatable: bool):
+    def __init__(self, model: tf.keras.Model, given: Given, repeatable: bool):
         """`repeatable`: the data may be read in passes that do not train; others as for FitData."""
         super().__init__(model, given)
         self.repeatable, self._model, self._given = repeatable, model, given
@@ -78,7 +79,7 @@ class KerasData(FitData):
 RunData = Union[StreamData, KerasData]  # gives minibatches, as Keras takes them
 
 
-def run_data(model: tf.keras.Model, given: Dict[str, Any], reads_more: bool) -> RunData:
+def run_data(model: tf.keras.Model, given: Given, reads_more: bool) -> RunData:
     """Return the data that `Trainer.fit` was given, by the arguments' names.
 
     `reads_more`: the run reads it in passes that do not train as well, where it can be read again. UsageError
@@ -98,7 +99,7 @@ def run_data(model: tf.keras.Model, given: Dict[str, Any], reads_more: bool) -> 
     return StreamData(given["x"], given["steps_per_epoch"])
 
 
-def effective_cache(cache: CacheSettings, given: Dict[str, Any]) -> Tuple[CacheSettings, str]:
+def effective_cache(cache: CacheSettings, given: Given) -> Tuple[CacheSettings, str]:
     """Return how data that `fit` was given is cached, and the reason where it is not, or ""."""
     if cache.mode == "off":
         return cache, ""
@@ -108,7 +109,7 @@ def effective_cache(cache: CacheSettings, given: Dict[str, Any]) -> Tuple[CacheS
     return cache if _is_mixed(given) else dataclasses.replace(cache, seed=None), ""
 
 
-def _why_not(cache: CacheSettings, given: Dict[str, Any]) -> str:
+def _why_not(cache: CacheSettings, given: Given) -> str:
     data, steps, most = given.get("x"), given.get("steps_per_epoch"), most_steps_per_epoch()
     if most:
         return f"Keras ends every epoch after {most} steps (max_steps_per_epoch)."
@@ -145,7 +146,7 @@ def _is_array(part: Any) -> bool:
     return plain or part is None or isinstance(part, (int, float))
 
 
-def _is_mixed(given: Dict[str, Any]) -> bool:
+def _is_mixed(given: Given) -> bool:
     """Return whether every epoch makes up its minibatches of examples in a new order."""
     data = given.get("x")
     if not isinstance(data, tf.data.Dataset):
