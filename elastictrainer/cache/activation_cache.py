@@ -23,7 +23,7 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graphs import flat
 from elastictrainer.steps.keras_compat.variables import random_states
-from elastictrainer.steps.objective import Minibatch
+from elastictrainer.steps.objective import Minibatch, examples_in
 from elastictrainer.steps.snapshot import digest
 
 
@@ -57,7 +57,7 @@ class ActivationCache:
         op_cost = forward.op_cost(profile)
         costs = profile and profile.cache
         ms_per_mb = costs.read_ms_per_mb if costs else TYPICAL_MS_PER_MB
-        batch = int(flat(minibatch[0])[0].shape[0])
+        batch = examples_in(minibatch)
         cut = traced.cut(batch)
         once, frozen = (
             sum(op_cost(traced.ops.operations[k]) for k in ops) for ops in (cut.done_once, traced.ops.frozen)

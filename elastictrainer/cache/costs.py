@@ -24,7 +24,7 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graphs import Nested
-from elastictrainer.steps.objective import Minibatch, Objective
+from elastictrainer.steps.objective import Minibatch, Objective, examples_in
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE, FULL, PLAIN, elapsed_ms
 
@@ -44,46 +44,7 @@ def with_cache_costs(
     costs = _measured(profile, objective, optimizer, batch)
     gc.collect()  # the graphs of what was measured are in each other's way otherwise
     profile = dataclasses.replace(profile, cache=costs)
-    seconds = float(profile.metadata.get("calibration_seconds", 0.0))
-    return _calibrated(profile, objective, optimizer, batch, seconds / 2)
-
-
-def _measured(
-    profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
-) -> CacheCosts:
-    forward = ForwardPass(objective, optimizer, batch)
-    traced, members, op_cost = forward.traced, forward.members, forward.op_cost(profile)
-    operations, frozen = traced.ops.operations, traced.ops.frozen
-    # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
-    # no tensor: their share of it is measured by itself.
-    once = sums((members[k], op_cost(operations[k])) for k in frozen if members[k])
-    once[0] = min(_input_ms(traced, members, batch), profile.forward.always)
-    flops = flops_of(operations)
-    counted = sums((members[k], flops[k]) for k in frozen)
-    transfers = [_transfer_of(mb, len(tf.nest.flatten(batch[0])[0])) for mb in _MB]
-    write_ms, write_ms_per_mb = _line([write for write, _ in transfers])
-    read_ms, read_ms_per_mb = _line([read for _, read in transfers])
-    cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, batch)
-    return CacheCosts(
-        once=CostGroups.from_bits(len(profile), once),
-        once_flops=CostGroups.from_bits(len(profile), counted),
-        cut_mb=cut_mb,
-        recompute_ms=recompute_ms,
-        write_ms=write_ms,
-        write_ms_per_mb=write_ms_per_mb,
-        read_ms=read_ms,
-        read_ms_per_mb=read_ms_per_mb,
-    )
-
-
-def _calibrated(
-    profile: Profile,
-    objective: Objective,
-    optimizer: tf.keras.optimizers.Optimizer,
-    batch: Minibatch,
-    seconds: float,
-) -> Profile:
-    """Correct `cache` by timing `middle` and `cheapest`; as it was without time, or anything to cache."""
+    seconds = float(profile.metadata.get("calibration_seconds", 0.0)) / 2
     if seconds < _LEAST_S:
         return profile
 
@@ -101,6 +62,24 @@ def _calibrated(
     return with_calibrated_cache(
         profile, inside[PLAIN], inside[CACHE_WRITE], inside[CACHE_READ], short[CACHE_READ]
     )
+
+
+def _measured(
+    profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
+) -> CacheCosts:
+    forward = ForwardPass(objective, optimizer, batch)
+    traced, members, op_cost = forward.traced, forward.members, forward.op_cost(profile)
+    operations, frozen = traced.ops.operations, traced.ops.frozen
+    # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
+    # no tensor: their share of it is measured by itself.
+    once = sums((members[k], op_cost(operations[k])) for k in frozen if members[k])
+    once[0] = min(_input_ms(traced, members, batch), profile.forward.always)
+    flops = flops_of(operations)
+    counted = sums((members[k], flops[k]) for k in frozen)
+    writes, reads = zip(*(_transfer_of(mb, examples_in(batch)) for mb in _MB))
+    cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, batch)
+    groups = [CostGroups.from_bits(len(profile), amounts) for amounts in (once, counted)]
+    return CacheCosts(*groups, cut_mb, recompute_ms, *_line(writes), *_line(reads))
 
 
 def _input_ms(traced: TracedStep, members: Sequence[int], batch: Minibatch) -> float:
@@ -123,7 +102,7 @@ def _cuts(
     batch: Minibatch,
 ) -> Tuple[np.ndarray, np.ndarray]:
     """Return (N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of work behind it."""
-    size = len(tf.nest.flatten(batch[0])[0])
+    size = examples_in(batch)
     order = [int(tensor) for tensor in profile.order]
     # Where the tensors up to one train, the ops that depend on none of them are frozen.
     training = list(itertools.accumulate((1 << tensor for tensor in order), operator.or_))
@@ -204,7 +183,7 @@ class TimedVariants:
             return CompiledStep(objective, optimizer, variables, full=full)
 
         self._batch = batch
-        capacity = _WRITTEN * len(tf.nest.flatten(batch[0])[0])
+        capacity = _WRITTEN * examples_in(batch)
         spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
         full = step_of(profile.connected)
         full.trace(*batch)

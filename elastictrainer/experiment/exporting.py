@@ -16,7 +16,7 @@ from elastictrainer.runs import ownership
 from elastictrainer.runs.environment import processors
 from elastictrainer.runs.files import render, write_text
 from elastictrainer.runs.log import LOG
-from elastictrainer.runs.run_folder import RunFolder, sampled
+from elastictrainer.runs.run_folder import RunFolder, spread
 from elastictrainer.steps.keras_compat.layers import compute_in_float32
 
 _SAMPLE = 100  # training images to calibrate integers on
@@ -70,7 +70,7 @@ def export_run(
         rho=asked_rho(settings),
         time=settings.get("time"),
         summary=summary,
-        sampled=sampled(summary, 100),
+        sampled=spread(summary, 100),
         environment=environment,
         names=names,
         preprocessing=describe_preprocessing(model.input_shape[1:3]),

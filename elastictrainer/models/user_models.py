@@ -132,8 +132,11 @@ def _danger(name: str, module: Any, value: Dict[str, Any]) -> str:
     if name == "function":
         known = _is_known_function(module, value.get("config"))
         return "" if known else f"the function {module}:{value.get('config')}"
-    is_own = module is not None and not _is_known(module) and not _is_layer_of_applications(module, name)
-    return f"the class {module}.{name}" if is_own else ""
+    if module is None or _is_known(module):
+        return ""
+    # A layer that one of Keras' networks is made of, such as ConvNeXt's LayerScale.
+    is_part = getattr(application_layers().get(name), "__module__", None) == module
+    return "" if is_part else f"the class {module}.{name}"
 
 
 def _is_known_function(module: Any, name: Any) -> bool:
@@ -145,12 +148,6 @@ def _is_known_function(module: Any, name: Any) -> bool:
 def _is_known(module: Any) -> bool:
     package, *inner = _parts(module) if isinstance(module, str) else ("",)
     return package in _PACKAGES and not any(part in _NOT_PARTS for part in inner)
-
-
-def _is_layer_of_applications(module: Any, name: str) -> bool:
-    """Return whether it is a layer that one of Keras' networks is made of, such as ConvNeXt's LayerScale."""
-    kind = application_layers().get(name)
-    return kind is not None and kind.__module__ == module
 
 
 def _parts(module: str) -> Tuple[str, ...]:

@@ -12,7 +12,7 @@ from elastictrainer.plotting.curves import curves
 from elastictrainer.plotting.drawing import Drawing, label, pyplot, subject, time_unit
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.files import render, write_text
-from elastictrainer.runs.run_folder import RunFolder, sampled
+from elastictrainer.runs.run_folder import RunFolder, spread
 
 _NAMES = ("run", "model", "scheme")  # columns that hold names
 _LONG = ("data", "class_names")  # of environment.json: lists of files, for the program
@@ -33,7 +33,7 @@ def table_rows(runs: Sequence[RunFolder]) -> List[Dict[str, str]]:
                 "time asked": settings.get("time") or "-",
                 "rho asked": _cell(asked_rho(settings), ".2f"),
                 "rho got": _cell(summary.get("rho_achieved"), ".3f"),
-                "accuracy": _cell(summary.get("accuracy"), ".2%").replace("%", " %") + sampled(summary, 100),
+                "accuracy": _cell(summary.get("accuracy"), ".2%").replace("%", " %") + spread(summary, 100),
                 "training time": f"{summary['train_seconds'] / unit_s:.1f} {unit}",
             }
         )

@@ -19,7 +19,7 @@ from elastictrainer.profiler.xplane import STEP_EVENT, Trace, read_trace
 from elastictrainer.runs import environment, resident
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.objective import Minibatch, Objective
+from elastictrainer.steps.objective import Minibatch, Objective, examples_in
 from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import SETTLED, step_ms, warm_up
@@ -146,7 +146,7 @@ def traced_memory(step: CompiledStep, batch: Minibatch) -> Optional[StepMemory]:
     operations = step.graph.get_operations()
     _, charges = attribute(operations, step.loss, step.gradients, step.handles)
     calls = read_by_calls(step.graph, charges, step.gradients)
-    examples = int(tf.nest.flatten(batch[0])[0].shape[0])
+    examples = examples_in(batch)
     slots = optimizers.slot_bytes(step.optimizer, step.variables)
     return step_memory(operations, charges, calls, examples, slots, loaded)
 

@@ -244,7 +244,7 @@ class RunFolder:
         return _lines(self.selections_path)
 
 
-def sampled(about: Record, times: float = 1) -> str:
+def spread(about: Record, times: float = 1) -> str:
     """Return the words behind an accuracy of which `about` says that it is of a sample; empty for all images.
 
     `times`: what its error is multiplied by, 100 for per cent.

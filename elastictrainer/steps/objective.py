@@ -17,6 +17,11 @@ Targets = Tuple[Nested, Nested]  # labels, sample weights or None
 Minibatch = Tuple[Nested, Targets]  # inputs, and these
 
 
+def examples_in(minibatch: Minibatch) -> int:
+    """Return the number of a minibatch's examples."""
+    return int(flat(minibatch[0])[0].shape[0])
+
+
 def not_finite_part(minibatch: Minibatch) -> str:
     """Return which part of a minibatch holds a NaN or an infinity, such as "inputs"; empty: none does."""
     x, y = minibatch

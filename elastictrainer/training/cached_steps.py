@@ -3,7 +3,6 @@
 from typing import Iterable, Optional
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.cache.activation_cache import ActivationCache
@@ -13,7 +12,7 @@ from elastictrainer.cache.storage import CacheError
 from elastictrainer.errors import RunError
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled_step import CompiledSteps
-from elastictrainer.steps.objective import Minibatch
+from elastictrainer.steps.objective import Minibatch, examples_in
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import CACHE_WRITE
 from elastictrainer.training.clock import CALIBRATION, TRACING
@@ -119,7 +118,7 @@ class CachedSteps:
             steps.make(mask),
             minibatch,
             self._feed.spec,
-            len(tf.nest.flatten(minibatch[0])[0]) * state.clock.steps_per_epoch,
+            examples_in(minibatch) * state.clock.steps_per_epoch,
             self._settings,
             self._forward,
             state.selector.profile,

@@ -206,7 +206,7 @@ class Evaluation(TrainerCallback):
             return known[-1]
         with state.clock.watch.lap(VALIDATION):
             self._began_s, began = state.clock.watch.training(), time.perf_counter()
-            score = self._sampled(self._minibatches, self._images, limit_s)
+            score = self._score_on(self._minibatches, self._images, limit_s)
             if not math.isfinite(score.loss):
                 raise state.diverged(f"the {PARTS[self.part]} loss is {score.loss}")
             score = score._replace(epoch=epoch, weights=weights)
@@ -215,7 +215,7 @@ class Evaluation(TrainerCallback):
             self._took_s = time.perf_counter() - began
         return score
 
-    def _sampled(self, images: Callable[..., Minibatches], count: int, limit_s: float) -> Score:
+    def _score_on(self, images: Callable[..., Minibatches], count: int, limit_s: float) -> Score:
         """Return the score on as many of `count` images as there are `limit_s` seconds for."""
         score = self._evaluator(self._within(images, count, limit_s), self._before_each)
         self.run_state.clock.image_s = self._evaluator.image_s
@@ -362,7 +362,7 @@ class BestWeights(Evaluation):
         held = preserve_variables([*model.variables, *optimizer, *random_states(model)])
         with self.run_state.clock.watch.lap(VALIDATION), held:
             load_weights(model, self._run.best_path)
-            score = self._sampled(self._test, self._later, self.run_state.clock.evaluation_s(ending=True))
+            score = self._score_on(self._test, self._later, self.run_state.clock.evaluation_s(ending=True))
         return {
             "kept_weights": self._run.best_path.name,
             "kept_epoch": self._best.epoch,

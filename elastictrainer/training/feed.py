@@ -9,7 +9,7 @@ import tensorflow as tf
 from elastictrainer.errors import DataError, UsageError, reason
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat.fitting import without_optionals
-from elastictrainer.steps.objective import Minibatch, not_finite_part
+from elastictrainer.steps.objective import Minibatch, examples_in, not_finite_part
 from elastictrainer.training.clock import Clock
 from elastictrainer.training.fit_data import RunData
 from elastictrainer.training.state import Progress
@@ -78,7 +78,7 @@ class Feed:
     def peek(self) -> Minibatch:
         """Return the minibatch that `fetch` gives next: the run's first one, which is a full one."""
         minibatch = self.fetch()
-        self._size = _examples(minibatch)
+        self._size = examples_in(minibatch)
         assert self._open is not None
         self._open, self._at = itertools.chain([minibatch], self._open), self._next()
         self._recent.append(minibatch)
@@ -117,7 +117,7 @@ class Feed:
 
     def is_whole(self, minibatch: Minibatch) -> bool:
         """Return whether it has as many examples as the first one; the last of an epoch may have fewer."""
-        return _examples(minibatch) == self._size
+        return examples_in(minibatch) == self._size
 
     def remember(self, minibatch: Minibatch) -> None:
         self._recent.append(minibatch)
@@ -160,10 +160,6 @@ class Feed:
 def _fault_of(minibatch: Minibatch, epoch: int, number: int) -> str:
     part = not_finite_part(minibatch)
     return part and f"the {part} of minibatch {number + 1} of epoch {epoch + 1} hold NaN or infinite values"
-
-
-def _examples(minibatch: Minibatch) -> int:
-    return int(tf.nest.flatten(minibatch[0])[0].shape[0])
 
 
 def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.runs import environment
 from elastictrainer.runs.log import LOG, TERMINAL, printed
-from elastictrainer.runs.run_folder import RunFolder, sampled
+from elastictrainer.runs.run_folder import RunFolder, spread
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.training.callbacks import TrainerCallback
@@ -94,7 +94,7 @@ class Display:
         words = [_number(record["epoch"], epochs)]
         for key, (shown, factor) in _LINE.items():
             if record.get(key) is not None:
-                some = sampled(record, factor) if key in ("test_accuracy", "val_accuracy") else ""
+                some = spread(record, factor) if key in ("test_accuracy", "val_accuracy") else ""
                 words.append(shown.format(factor * record[key]) + some)
         if left_s:
             words.append(f"{duration(left_s)} left")
@@ -237,7 +237,7 @@ class RunRecord(TrainerCallback):
         accuracy = line[f"{part}_accuracy"]
         if accuracy is not None:
             self._display.say(
-                f"solved head: {PARTS[part]} accuracy {100 * accuracy:.1f} %{sampled(line, 100)}"
+                f"solved head: {PARTS[part]} accuracy {100 * accuracy:.1f} %{spread(line, 100)}"
             )
         self.run_state.progress.trained_s = trained_s
         if self._run:
