@@ -78,8 +78,8 @@ def _measured(
     counted = sums((members[k], flops[k]) for k in frozen)
     writes, reads = zip(*(_transfer_of(mb, examples_in(batch)) for mb in _MB))
     cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, batch)
-    groups = [CostGroups.from_bits(len(profile), amounts) for amounts in (once, counted)]
-    return CacheCosts(*groups, cut_mb, recompute_ms, *_line(writes), *_line(reads))
+    ms, flops_of_ops = (CostGroups.from_bits(len(profile), amounts) for amounts in (once, counted))
+    return CacheCosts(ms, flops_of_ops, cut_mb, recompute_ms, *_line(writes), *_line(reads))
 
 
 def _input_ms(traced: TracedStep, members: Sequence[int], batch: Minibatch) -> float:
