@@ -166,7 +166,7 @@ class _Counted:
 
 
 class TimedVariants:
-    """A selection's step as a whole and cached, its cache writes, and the full step; or NotCacheable."""
+    """A selection's whole and cached steps, its cache writes, and the full step; NotCacheable if none."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ def has_picture_name(file: Path) -> bool:
 
 
 def files_inside(folder: Path, around: Tuple[str, ...] = ()) -> Iterator[Path]:
-    """Return the files in a folder and its folders, sorted, none hidden; links but those `around` count."""
+    """Return the files in a folder and its folders, sorted, none hidden; no link to those `around` it."""
     place = os.path.realpath(folder)
     for path in sorted(folder.iterdir()) if place not in around else ():
         if path.is_dir() and not is_hidden(path.name):

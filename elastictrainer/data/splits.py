@@ -51,7 +51,7 @@ class Split:
         raise NotImplementedError
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
-        """Return the function from a seed, (2,) int64, to the undecoded examples; None: in their order."""
+        """Return the function from a seed, (2,) int64, to undecoded examples in its order; None: stored."""
         raise NotImplementedError
 
     def decoder(self, size: Size) -> Callable[[Any], Example]:

@@ -22,7 +22,6 @@ from elastictrainer.steps.folding import Folding
 from elastictrainer.steps.keras_compat.layers import compute_in_float32
 
 _SUM_OFF = 1e-3  # of probabilities, 8-bit weights included
-_FORMATS = "a run folder, a .keras file, a .tflite file"
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
         sum_off = _SUM_OFF + file.rounding
         return Predictor(path, file.probabilities, file.input_shape, file.class_names, sum_off)
     what = "is none of these" if path.exists() else "does not exist"
-    raise UsageError(f"{path} {what}: {_FORMATS}.")
+    raise UsageError(f"{path} {what}: a run folder, a .keras file, a .tflite file.")
 
 
 def _keras(path: Path, trust: bool) -> Predictor:

@@ -207,7 +207,7 @@ def _plain(values: Tuple[float, ...]) -> Union[float, List[float]]:
 
 
 def infer_preprocessing(function: Callable[[np.ndarray], np.ndarray]) -> Preprocessing:
-    """Find how a `preprocess_input` of Keras' reorders, scales and shifts channels, or ValueError."""
+    """Find how a `preprocess_input` orders, scales and shifts channels; ValueError if it does more."""
 
     def apply(pixels: Any) -> np.ndarray:
         return np.array(function(np.array(pixels, np.float64).reshape(1, -1, 1, 3))).reshape(-1, 3)

@@ -10,7 +10,7 @@ from elastictrainer.runs.run_folder import RunFolder
 
 
 class Quantity(NamedTuple):
-    """Something to draw; the unit "time" is one as long as the times."""
+    """Something to draw; "time" stands for the unit that suits the times."""
 
     name: str
     unit: str

@@ -20,7 +20,7 @@ _ITEMS = 12  # of a list that are shown
 
 
 def table_rows(runs: Sequence[RunFolder]) -> List[Dict[str, str]]:
-    """Return a row by heading for each finished run; "-" was not measured; no column has that alone."""
+    """Return a row for each finished run by heading; "-": not measured; columns of "-" are left out."""
     unit, unit_s = time_unit(max(run.summary()["train_seconds"] for run in runs))
     cells = []
     for run in runs:

@@ -178,7 +178,7 @@ class CacheCosts:
         return self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
 
     def scaled(self, times: float, sizes: float) -> "CacheCosts":
-        """Return the same for another batch size: `times` the times of forward work, `sizes` the rest."""
+        """Return the same with forward work `times` as long, and FLOPs and bytes `sizes` as many."""
         return replace(
             self,
             once=self.once.scaled(times),

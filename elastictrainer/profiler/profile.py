@@ -253,8 +253,7 @@ class Profile:
         return self.flops.always + self.flops.active_amount(self.as_mask(mask))
 
     def time_ratio(self, full: int, fewer: int, examples: int) -> float:
-        """Return the time of a full step on `full` over that on `fewer` examples; this profile has
-        `examples`.
+        """Return a full step's time on `full` examples over that on `fewer`; this profile has `examples`.
 
         Times grow by `example_ms` of the metadata for each example. Where that was not measured, all but the
         updates is proportional to the examples, which is more than it takes.

@@ -200,7 +200,7 @@ def capture(step: CompiledStep, batch: Minibatch, steps: int) -> Capture:
 
 
 def _quietest_capture(step: CompiledStep, batch: Minibatch, steps: int, ends: float) -> Capture:
-    """Capture until the two fastest agree, or it `ends`; the fastest counts: other work adds time."""
+    """Capture until the two fastest agree, or past `ends`; the fastest counts: other work adds time."""
     captures = [capture(step, batch, steps)]
     while len(captures) < _MOST_CAPTURES and time.perf_counter() < ends:
         captures.append(capture(step, batch, steps))

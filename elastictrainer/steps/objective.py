@@ -186,7 +186,7 @@ class SmoothedCrossentropy(tf.keras.losses.Loss):
 def training_loss(
     label_smoothing: float = 0.0, class_weights: Optional[Sequence[float]] = None
 ) -> tf.keras.losses.Loss:
-    """Make the loss to train by: plain cross-entropy, by which evaluation goes, unless something is asked."""
+    """Make the loss to train by: plain cross-entropy, as in evaluation, unless something is asked."""
     if not label_smoothing and class_weights is None:
         return classification_loss()
     return SmoothedCrossentropy(label_smoothing, class_weights)

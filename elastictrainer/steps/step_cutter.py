@@ -48,11 +48,11 @@ class StepOps:
 
 
 class _Update(NamedTuple):
-    """An op that updates handles (by name), and which tensors' gradients it needs, by number."""
+    """An op that updates a variable."""
 
     op: tf.Operation
-    gradients: Set[int]
-    writes: Set[str]
+    gradients: Set[int]  # numbers of the tensors whose gradients it needs
+    writes: Set[str]  # names of the handles that it writes through
 
 
 class StepCutter:

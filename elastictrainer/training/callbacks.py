@@ -21,7 +21,7 @@ _SWAPS = getattr(tf.keras.callbacks, "SwapEMAWeights", ())  # of Keras 3
 
 
 class TrainerCallback(tf.keras.callbacks.Callback):
-    """A callback for `Trainer.fit`, which sets `run_state` before any event; some are not Keras' own."""
+    """A callback for `Trainer.fit`, which sets `run_state` first; some of its events are not Keras' own."""
 
     run_state: RunState
 

@@ -101,7 +101,7 @@ def application_layers() -> Dict[str, type]:
 
 @contextlib.contextmanager
 def application_helpers(**replacements: Callable[..., Any]) -> Iterator[None]:
-    """Let the networks of keras.applications call these helpers in this block, for their own of the names.
+    """Let networks of keras.applications call these helpers in this block, instead of their own.
 
     These are `get_file`, which downloads weights, and `obtain_input_shape`, which knows a network's sizes.
     What Keras warns of, such as weights made for another image size, is not shown.
