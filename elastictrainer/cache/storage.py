@@ -75,13 +75,13 @@ class CacheStorage:
         self._offsets = [row_size(self.columns[:k]) for k in range(len(self.columns))]
         self._row_bytes = row_size(self.columns)
         self._file: Any = None
-        self._place = threading.Lock()  # held while the file's position is in use, where it is
+        self._place = threading.Lock()  # held while the file's position is in use
         if folder is None:
             self._memory = np.empty((capacity, self._row_bytes), np.uint8)
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = tempfile.TemporaryFile(dir=folder)
+            self._file = tempfile.TemporaryFile(buffering=0, dir=folder)
             if hasattr(os, "posix_fallocate"):  # macOS has none; there a full disk is noticed when it is full
                 os.posix_fallocate(self._file.fileno(), 0, max(1, self.bytes))
         except OSError as error:
@@ -109,18 +109,22 @@ class CacheStorage:
         count = len(values[0])
         if self.rows + count > self.capacity:
             raise CacheError(f"the epoch has more than {self.capacity} examples")
-        target = (
-            np.empty((count, self._row_bytes), np.uint8)
-            if self._file
-            else self._memory[self.rows : self.rows + count]
-        )
+        target = np.empty((count, self._row_bytes), np.uint8)
+        if self._file is None:
+            target = self._memory[self.rows : self.rows + count]
         for column, view, value in zip(self.columns, self._views(target), values):
             if value.dtype != column.dtype or value.shape != (count, *column.shape):
                 raise CacheError(f"an example changed from {column} to {value.dtype} {value.shape[1:]}")
             view[...] = value
-        if self._file:
-            for k, row in enumerate(target, self.rows):
-                self._write(k, row)
+        for k, row in enumerate(target if self._file else (), self.rows):
+            try:
+                with self._place:
+                    self._file.seek(k * self._row_bytes)
+                    written = self._file.write(row.data)
+            except OSError as error:
+                raise CacheError(f"caching an example failed: {error.strerror}") from None
+            if written != self._row_bytes:
+                raise CacheError("caching an example failed: the disk is full")
         self.ends.append(self.rows + count)
 
     def read(self, rows: NDArray[np.intp]) -> List[Array]:
@@ -130,7 +134,9 @@ class CacheStorage:
         target = np.empty((len(rows), self._row_bytes), np.uint8)
         for row, k in zip(target, rows):
             try:
-                read = self._read(int(k) * self._row_bytes, row)
+                with self._place:
+                    self._file.seek(int(k) * self._row_bytes)
+                    read = self._file.readinto(row.data)
             except OSError as error:
                 raise CacheError(f"reading the cached examples failed: {error.strerror}") from None
             if read != self._row_bytes:
@@ -150,27 +156,6 @@ class CacheStorage:
         if self._file is not None:
             self._file.close()
         self._memory = np.empty((0, 0), np.uint8)
-
-    def _read(self, offset: int, row: NDArray[np.uint8]) -> int:
-        """Fill `row` from the file; return how many bytes there were."""
-        if hasattr(os, "preadv"):
-            return os.preadv(self._file.fileno(), [row.data], offset)
-        with self._place:  # on Windows
-            self._file.seek(offset)
-            return int(self._file.readinto(row))
-
-    def _write(self, k: int, row: NDArray[np.uint8]) -> None:
-        try:
-            if hasattr(os, "pwrite"):
-                written = os.pwrite(self._file.fileno(), row.data, k * self._row_bytes)
-            else:  # on Windows
-                with self._place:
-                    self._file.seek(k * self._row_bytes)
-                    written = self._file.write(row.data)
-        except OSError as error:
-            raise CacheError(f"caching an example failed: {error.strerror}") from None
-        if written != self._row_bytes:
-            raise CacheError("caching an example failed: the disk is full")
 
     def _views(self, rows: NDArray[np.uint8]) -> List[Array]:
         return [
