@@ -41,15 +41,10 @@ class ActivationCache:
         profile: Optional[Profile] = None,
         features: Optional[str] = None,
     ):
-        """
-        Args:
-            minibatch: inputs and labels of a full size; `spec` the tf.TensorSpecs of any.
-            capacity: examples at most.
-            profile: the model's; None: what to store is decided by FLOPs.
-            features: name of a tensor that `write` also computes, though nobody stores it.
+        """Make it empty, for at most `capacity` examples; NotCacheable, with the reason, where it cannot be.
 
-        Raises:
-            NotCacheable: the reason.
+        The minibatch has the full size; `spec` are the tf.TensorSpecs of any. Without a profile FLOPs decide
+        what to store. `features` names a tensor that `write` also computes, though nobody stores it.
         """
         self._spec, self._settings = spec, settings
         traced = TracedStep(step.in_graph(*spec), random_states(step.objective.model))

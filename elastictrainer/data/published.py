@@ -193,15 +193,11 @@ def load_hub(
 ) -> Tuple[List[str], Dict[str, HubSplit]]:
     """Return class names and parts (see `splits.name_parts`). A test split without any label is left out.
 
-    Args:
-        source: a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
-            a name in the hub, perhaps with a configuration: "owner/name:configuration".
-        cache_dir: where `datasets` keeps its downloads and conversions; None: its default.
-        label_column: which column has the labels; None: `label`, or the only one of classes.
-
-    Raises:
-        UsageError: `datasets` is not installed, the data cannot be fetched or read, holds no labelled images,
-            or it is not known which column has the labels.
+    `source` is a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
+    a name in the hub, perhaps with a configuration: "owner/name:configuration". `datasets` keeps its
+    downloads in `cache_dir`, None: its default. Labels are in `label_column`; None: `label`, or the only one
+    of classes. UsageError where `datasets` is missing, or the data cannot be read, or has no labelled images,
+    or it is not known which column has the labels.
     """
     try:
         import datasets

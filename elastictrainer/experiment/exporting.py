@@ -34,11 +34,9 @@ def export_run(
 
     It goes into the folder `output`; None: `export` in the run folder. A README.md that exists stays, unless
     `overwrite` is set. `weights` are "best" or "last"; None: the best where there are such. With `trust` the
-    model may run code, see `user_models.read`. Returns the paths written, the model card last.
-
-    Raises:
-        UsageError, RunError: as `export`; or the run is not finished, its model cannot be loaded, or its
-            training images are needed and gone.
+    model may run code, see `user_models.read`. Returns the paths written, the model card last. Errors are
+    those of `export`; or the run is not finished, its model cannot be loaded, or its training images are
+    needed and gone.
     """
     EXPORT.check_each(formats)
     formats = list(dict.fromkeys(formats))  # one that is named twice is written once

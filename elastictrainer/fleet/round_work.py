@@ -43,13 +43,11 @@ class Device:
     def work(self, rule: str, seconds: float, steps: int, least_rho: float, scored: int) -> RoundWork:
         """Return what the client does in a round of `seconds`, with `steps` minibatches of all its images.
 
-        Args:
-            rule: "elastic": it passes over all its images where a step can be made short enough for that; no
-                step is shorter than `least_rho` (0 to 1) of a full one, and in the time that is left fewer
-                images are trained on. "full": full steps on all images, however long that takes; "drop": the
-                same, but not at all where that exceeds the round.
-            scored: minibatches that tensors are to be scored on, where some are to be left out and the time
-                allows; 0: an earlier selection holds.
+        By the rule "elastic" it passes over all its images where a step can be made short enough for that; no
+        step is shorter than `least_rho` (0 to 1) of a full one, and in the time that is left fewer images are
+        trained on. "full": full steps on all images, however long that takes; "drop": the same, but not at
+        all where that exceeds the round. Tensors are scored on `scored` minibatches where some are to be left
+        out and the time allows; 0: an earlier selection holds.
         """
         full_s = self.full_seconds(steps)
         if rule == "full" or full_s <= seconds:

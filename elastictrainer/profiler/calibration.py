@@ -173,12 +173,9 @@ def ratios_to_full(
     each selection's steps counts, without the fastest tenth, which depends on luck where processors change
     their clock.
 
-    Args:
-        step_of: gives the step of a selection, or of another key, as `CompiledSteps.get` does.
-        full: the selection of every tensor that can be trained, or the key of its step.
-        warmup: runs of each step before it is timed, as of `timing.warm_up`.
-        timed: runs a step so many times and returns the ms of each, as `timing.step_ms`.
-        repeat: calls a function that measures one round so many times; it may leave disturbed rounds out.
+    `step_of` gives the step of a mask, or of another key, as `CompiledSteps.get` does; `warmup` and `timed`
+    are as in `timing`. `repeat` calls a function that measures one round so many times; it may leave
+    disturbed rounds out.
     """
     turns = [*masks, full]
     for mask in turns:

@@ -111,16 +111,12 @@ def step_memory(
     slots: Sequence[float],
     loaded: float,
 ) -> StepMemory:
-    """Return the memory of a full step by plain reachability in its graph.
+    """Return the memory of a full step by plain reachability in its graph; arguments as of `attribution`.
 
     An op that needs forward results alone has run when the forward pass ends, wherever it stands: its result
-    is held then instead of what it is made from. (Shapes, of which many gradients want nothing else.)
-
-    Args:
-        operations, charges: as from and for `attribution.attribute`; `read_by_calls` as of the function.
-        examples: of its minibatches: the first dimension where a shape does not tell.
-        slots: (N,) bytes of each tensor's slots.
-        loaded: bytes that are resident before the step first runs.
+    is held then instead of what it is made from. (Shapes, of which many gradients want nothing else.) The
+    number of `examples` is the first dimension where a shape does not tell. `slots` are (N,) bytes of each
+    tensor's; so many are `loaded` before the step first runs.
     """
     n, held = len(slots), _held(operations, charges, examples, read_by_calls)
     ops = Counter(0 if c.kind == FORWARD else c.members for c in charges if c.kind != NEVER)

@@ -29,15 +29,11 @@ class CompiledStep:
         full: Optional["CompiledStep"] = None,
         undone: Sequence[Variable] = (),
     ):
-        """
-        Args:
-            optimizer: built for all trainable tensors of the model (see optimizers.build); updates
-                `variables`.
-            metrics: updated with (labels, outputs) in the step.
-            full: the step of all trainable tensors, with the same arguments. Once it is traced, this one is
-                taken out of its graph.
-            undone: variables that the step itself gives the values that they had before it, one by one as
-                soon as they are updated. So it never holds two values of all of them.
+        """Take an optimizer that was built for all trainable tensors, and the variables that it is to update.
+
+        `metrics` are updated with (labels, outputs). `full` is the step of all trainable tensors: once it is
+        traced, this one is taken out of its graph. Variables in `undone` get the values that they had before
+        the step in it, one by one as soon as they are updated: it never holds two values of all of them.
         """
         self.objective = objective
         self.optimizer = optimizer

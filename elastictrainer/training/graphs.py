@@ -91,19 +91,12 @@ def make_selector(
     log: Callable[[Dict[str, Any]], None],
     limit: Optional[MemoryLimit] = None,
 ) -> Selector:
-    """Make the selector of a run.
+    """Make the selector of a run; its model and built optimizer are those of the compiled `steps`.
 
-    Args:
-        profile: the model's; None only where the scheme does not select.
-        steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
-        scorer: see `make_scorer`.
-        probe: from the number of the interval to the minibatches, `batches` of them, that tensors are scored
-            on.
-        log: takes the record of each selection.
-        limit: of memory; None: any. The graphs of scoring, and those of old selections, are freed within it.
-
-    Raises:
-        UsageError: no profile where one is needed, or that of another model, or a scheme's mask that is none.
+    The `profile` is None only where the scheme does not select. `probe` leads from the number of the interval
+    to the minibatches, `batches` of them, that tensors are scored on; `log` takes the record of each
+    selection. Within a `limit` of memory the graphs of scoring, and those of old selections, are freed.
+    UsageError for no profile where one is needed, that of another model, or a scheme's mask that is none.
     """
     model, optimizer = steps.objective.model, steps.optimizer
     variables = model.trainable_variables
