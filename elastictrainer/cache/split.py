@@ -19,9 +19,7 @@ class StepParts:
 
     cut: Cut
     prefix: Callable[..., List[tf.Tensor]]  # of the flat inputs: the cut's tensors, and others asked for
-    suffix: Callable[
-        ..., tf.Tensor
-    ]  # of the cut's and the flat labels: the loss; it updates what a step does
+    suffix: Callable[..., tf.Tensor]  # of the cut's and the flat labels: the loss; it updates as a step
     random_states: List[tf.Variable]  # that the prefix draws random numbers from
     fixed: List[tf.Variable]  # others that it reads: none may change while the cache is used
 
