@@ -15,18 +15,18 @@ from typing import Set
 
 PACKAGE = Path(__file__).resolve().parents[1] / "elastictrainer"
 LIMITS = {
-    "cli": 510,
-    "plotting": 420,
-    "fleet": 680,
-    "experiment": 1390,
-    "training": 2545,
-    "cache": 790,
+    "cli": 505,
+    "plotting": 415,
+    "fleet": 675,
+    "experiment": 1385,
+    "training": 2525,
+    "cache": 765,
     "selection": 580,
-    "profiler": 1215,
-    "models": 775,
-    "steps": 1340,
-    "data": 920,
-    "runs": 545,
+    "profiler": 1210,
+    "models": 765,
+    "steps": 1330,
+    "data": 915,
+    "runs": 535,
     "(top)": 150,
 }
 FILES = 130

@@ -23,19 +23,12 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graphs import flat
 from elastictrainer.steps.keras_compat.variables import random_states
-from elastictrainer.steps.objective import Minibatch
+from elastictrainer.steps.objective import Minibatch, examples_in
 from elastictrainer.steps.snapshot import digest
 
 
 class ActivationCache:
-    """The two parts of an interval's step: one that writes the cache, and the cached step that reads it.
-
-    Attributes:
-        storage: the examples stored so far.
-        share: of the frozen layers' time that cached steps save.
-        random_states: variables that the cached layers draw random numbers from.
-        random_start: their values before the first minibatch.
-    """
+    """The two parts of an interval's step: one that writes the cache, and the cached step that reads it."""
 
     def __init__(
         self,
@@ -48,19 +41,10 @@ class ActivationCache:
         profile: Optional[Profile] = None,
         features: Optional[str] = None,
     ):
-        """
-        Args:
-            step: of the selection.
-            minibatch: inputs and labels of a full size.
-            spec: tf.TensorSpecs of any minibatch.
-            capacity: examples at most.
-            settings: of the cache.
-            forward: the model's.
-            profile: its profile; None: what to store is decided by FLOPs.
-            features: name of a tensor that `write` also computes, though nobody stores it.
+        """Make it empty, for at most `capacity` examples; NotCacheable, with the reason, where it cannot be.
 
-        Raises:
-            NotCacheable: the reason.
+        The minibatch has the full size; `spec` are the tf.TensorSpecs of any. Without a profile FLOPs decide
+        what to store. `features` names a tensor that `write` also computes, though nobody stores it.
         """
         self._spec, self._settings = spec, settings
         traced = TracedStep(step.in_graph(*spec), random_states(step.objective.model))
@@ -68,14 +52,14 @@ class ActivationCache:
         op_cost = forward.op_cost(profile)
         costs = profile and profile.cache
         ms_per_mb = costs.read_ms_per_mb if costs else TYPICAL_MS_PER_MB
-        batch = int(flat(minibatch[0])[0].shape[0])
+        batch = examples_in(minibatch)
         cut = traced.cut(batch)
         once, frozen = (
             sum(op_cost(traced.ops.operations[k]) for k in ops) for ops in (cut.done_once, traced.ops.frozen)
         )
         if not once > ms_per_mb * sum(minibatch_mb(tensor, batch) for tensor in cut.tensors):
             raise NotCacheable("reading cached activations would take as long as computing them")
-        self.share = once / frozen
+        self.share = once / frozen  # of the frozen layers' time, that cached steps save
         self._step = traced.split(cut, [] if features is None else [traced.tensor(features)])
         self._labels = [Column(tuple(label.shape[1:]), label.dtype.name) for label in flat(minibatch[1])]
         columns = self._columns(settings.dtype)
@@ -85,14 +69,12 @@ class ActivationCache:
         except (CacheError, MemoryError) as error:
             raise NotCacheable(f"there is no room for the cache ({error})") from None
         self._reader: Optional[CacheReader] = None
-        self.random_states = self._step.random_states
+        self.random_states = self._step.random_states  # which the cached layers draw from
         self.random_start = [v.numpy() for v in self.random_states]
         self._build()
 
     def write(self, minibatch: Minibatch) -> Optional[tf.Tensor]:
-        """Write a minibatch to the cache; returns the value of `features`, None without. CacheError if it
-        cannot.
-        """
+        """Write a minibatch to the cache; returns the value of `features`. CacheError if it cannot."""
         exact, stored, fits, features = self._prefix(*flat(minibatch[0]))
         if not fits:
             self._widen()
@@ -112,13 +94,10 @@ class ActivationCache:
         return self._suffix(*map(tf.convert_to_tensor, values))
 
     def checksum(self) -> int:
-        """Return a checksum of the variables that the cached activations depend on; steps leave them as they
-        are.
-        """
+        """Return a checksum of the variables that cached activations depend on; no step changes them."""
         return sum(digest([variable]) for variable in self._step.fixed)  # in any order
 
     def close(self) -> None:
-        """Free memory and disk space."""
         if self._reader is not None:
             self._reader.close()
         self.storage.close()
@@ -147,7 +126,6 @@ class ActivationCache:
         return stored, tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in narrowed])
 
     def _build(self) -> None:
-        """Build the graphs that compute what the storage holds, and that train on it."""
         step, tensors = self._step, self._step.cut.tensors
 
         def prefix(*inputs: tf.Tensor) -> Any:

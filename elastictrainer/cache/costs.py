@@ -18,13 +18,13 @@ from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.cache.split import TracedStep
 from elastictrainer.cache.storage import CacheReader, CacheStorage, Column, NotCacheable
 from elastictrainer.profiler.calibration import cheapest, middle, ratios_to_full, with_calibrated_cache
-from elastictrainer.profiler.charging import flops_of
+from elastictrainer.profiler.charging import flops_of, sums
 from elastictrainer.profiler.cost_groups import CacheCosts, CostGroups
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graphs import Nested
-from elastictrainer.steps.objective import Minibatch, Objective
+from elastictrainer.steps.objective import Minibatch, Objective, examples_in
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE, FULL, PLAIN, elapsed_ms
 
@@ -40,63 +40,11 @@ _WRITTEN = 16  # minibatches: enough that each read finds its minibatch outside 
 def with_cache_costs(
     profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
 ) -> Profile:
-    """Add `cache` to `profile`, measured in a few seconds, and calibrated for half as long as the profile.
-
-    Args:
-        profile: the model's profile.
-        objective: of the model.
-        optimizer: built for all its trainable tensors.
-        batch: inputs and labels of the size to train with.
-    """
+    """Add `cache` to `profile`, measured in a few seconds, and calibrated for half as long as the profile."""
     costs = _measured(profile, objective, optimizer, batch)
     gc.collect()  # the graphs of what was measured are in each other's way otherwise
     profile = dataclasses.replace(profile, cache=costs)
-    seconds = float(profile.metadata.get("calibration_seconds", 0.0))
-    return _calibrated(profile, objective, optimizer, batch, seconds / 2)
-
-
-def _measured(
-    profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
-) -> CacheCosts:
-    """Measure the costs of cached activations, as far as one step tells."""
-    forward = ForwardPass(objective, optimizer, batch)
-    traced, members, op_cost = forward.traced, forward.members, forward.op_cost(profile)
-    operations, frozen = traced.ops.operations, traced.ops.frozen
-    # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
-    # no tensor: their share of it is measured by itself.
-    once = {0: min(_input_ms(traced, members, batch), profile.forward.always)}
-    flops, counted = flops_of(operations), {0: 0.0}
-    for k in frozen:
-        if members[k]:
-            once[members[k]] = once.get(members[k], 0.0) + op_cost(operations[k])
-        counted[members[k]] = counted.get(members[k], 0.0) + flops[k]
-    transfers = [_transfer_of(mb, len(tf.nest.flatten(batch[0])[0])) for mb in _MB]
-    write_ms, write_ms_per_mb = _line([write for write, _ in transfers])
-    read_ms, read_ms_per_mb = _line([read for _, read in transfers])
-    cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, batch)
-    return CacheCosts(
-        once=CostGroups.from_bits(len(profile), once),
-        once_flops=CostGroups.from_bits(len(profile), counted),
-        cut_mb=cut_mb,
-        recompute_ms=recompute_ms,
-        write_ms=write_ms,
-        write_ms_per_mb=write_ms_per_mb,
-        read_ms=read_ms,
-        read_ms_per_mb=read_ms_per_mb,
-    )
-
-
-def _calibrated(
-    profile: Profile,
-    objective: Objective,
-    optimizer: tf.keras.optimizers.Optimizer,
-    batch: Minibatch,
-    seconds: float,
-) -> Profile:
-    """Correct the `cache` of `profile` by measuring `middle` and `cheapest` for about so many seconds.
-
-    As it was where that is too short a time, or nothing can be done once.
-    """
+    seconds = float(profile.metadata.get("calibration_seconds", 0.0)) / 2
     if seconds < _LEAST_S:
         return profile
 
@@ -114,6 +62,24 @@ def _calibrated(
     return with_calibrated_cache(
         profile, inside[PLAIN], inside[CACHE_WRITE], inside[CACHE_READ], short[CACHE_READ]
     )
+
+
+def _measured(
+    profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
+) -> CacheCosts:
+    forward = ForwardPass(objective, optimizer, batch)
+    traced, members, op_cost = forward.traced, forward.members, forward.op_cost(profile)
+    operations, frozen = traced.ops.operations, traced.ops.frozen
+    # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
+    # no tensor: their share of it is measured by itself.
+    once = sums((members[k], op_cost(operations[k])) for k in frozen if members[k])
+    once[0] = min(_input_ms(traced, members, batch), profile.forward.always)
+    flops = flops_of(operations)
+    counted = sums((members[k], flops[k]) for k in frozen)
+    writes, reads = zip(*(_transfer_of(mb, examples_in(batch)) for mb in _MB))
+    cut_mb, recompute_ms = _cuts(profile, traced, members, op_cost, batch)
+    ms, flops_of_ops = (CostGroups.from_bits(len(profile), amounts) for amounts in (once, counted))
+    return CacheCosts(ms, flops_of_ops, cut_mb, recompute_ms, *_line(writes), *_line(reads))
 
 
 def _input_ms(traced: TracedStep, members: Sequence[int], batch: Minibatch) -> float:
@@ -136,7 +102,7 @@ def _cuts(
     batch: Minibatch,
 ) -> Tuple[np.ndarray, np.ndarray]:
     """Return (N,) MB that the cut at each depth stores of a minibatch, and (N,) ms of work behind it."""
-    size = len(tf.nest.flatten(batch[0])[0])
+    size = examples_in(batch)
     order = [int(tensor) for tensor in profile.order]
     # Where the tensors up to one train, the ops that depend on none of them are frozen.
     training = list(itertools.accumulate((1 << tensor for tensor in order), operator.or_))
@@ -200,11 +166,7 @@ class _Counted:
 
 
 class TimedVariants:
-    """A selection's step as a whole and cached, its cache writes, and the full step.
-
-    Raises:
-        NotCacheable: the selection has no activations that can be cached.
-    """
+    """A selection's whole and cached steps, its cache writes, and the full step; NotCacheable if none."""
 
     def __init__(
         self,
@@ -221,7 +183,7 @@ class TimedVariants:
             return CompiledStep(objective, optimizer, variables, full=full)
 
         self._batch = batch
-        capacity = _WRITTEN * len(tf.nest.flatten(batch[0])[0])
+        capacity = _WRITTEN * examples_in(batch)
         spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
         full = step_of(profile.connected)
         full.trace(*batch)
@@ -241,7 +203,6 @@ class TimedVariants:
         }
 
     def get(self, kind: str) -> Any:
-        """Return the step of a kind, called with inputs and labels."""
         return self._steps[kind]
 
     def ratios(self, seconds: float, kinds: Sequence[str] = KINDS, **options: Any) -> Dict[str, float]:
@@ -251,7 +212,6 @@ class TimedVariants:
         return dict(zip(kinds, map(float, found)))
 
     def close(self) -> None:
-        """Free the cache."""
         self.cache.close()
 
     def _write(self) -> tf.Tensor:

@@ -44,15 +44,12 @@ def is_storable(tensor: tf.Tensor, batch: int) -> bool:
 
 
 def stored_dtype(dtype: tf.DType, floats: str) -> str:
-    """Return the dtype that numbers of `dtype` are stored in: wide ones in `floats`; bfloat16 too, which
-    NumPy lacks.
-    """
+    """Return the dtype that `dtype` is stored in: `floats` if wide, or bfloat16, which NumPy lacks."""
     narrowed = dtype in (tf.float32, tf.float64) and floats == "float16"
     return floats if narrowed or dtype == tf.bfloat16 else str(dtype.name)
 
 
 def row_bytes(tensor: tf.Tensor, floats: str) -> int:
-    """Return bytes of a storable tensor's row as it is stored."""
     return Column(tuple(tensor.shape[1:]), stored_dtype(tensor.dtype, floats)).bytes
 
 
@@ -74,30 +71,22 @@ class _Depends(enum.IntFlag):
 
 @dataclass
 class FrozenOps:
-    """The ops of a step, by what they depend on. Sets hold positions in `operations`.
+    """The ops of a step, by what they depend on. Sets hold positions in `operations`."""
 
-    Attributes:
-        operations: of the step, producers before consumers.
-        frozen: ops that depend on the inputs and on nothing that the step changes: their result is the same
-            for the same augmented copy of an example. Placeholders of inputs are among them.
-        moving: ops that depend on a variable that the step changes, or on the labels.
-        random: those that draw random numbers from a state in a variable, or in themselves.
-        unstored: frozen ops whose result is not stored: it says nothing about the inputs' values, as shapes
-            and dropout's masks do; or it has not one row for each example; or it mixes features with random
-            numbers, as dropout does, up to the next weight.
-        random_states: ids of the random states' handles that an op takes, by op.
-    """
-
-    operations: List[tf.Operation]
+    operations: List[tf.Operation]  # of the step, producers before consumers
+    # Ops that depend on the inputs, placeholders among them, and on nothing that the step changes: their
+    # result is the same for the same augmented copy of an example.
     frozen: Set[int]
-    moving: Set[int]
-    random: Set[int]
+    moving: Set[int]  # ops that depend on a variable that the step changes, or on the labels
+    random: Set[int]  # those that draw random numbers from a state in a variable, or in themselves
+    # Frozen ops whose result is not stored: it says nothing about the inputs' values, as shapes and dropout's
+    # masks do; or it has not one row for each example; or it mixes features with random numbers, as dropout
+    # does, up to the next weight.
     unstored: Set[int]
-    random_states: Dict[int, FrozenSet[int]]
+    random_states: Dict[int, FrozenSet[int]]  # ids of the random states' handles that an op takes, by op
 
     @functools.cached_property
     def position(self) -> Dict[str, int]:
-        """Return each op's place in `operations`, by its name."""
         return {op.name: k for k, op in enumerate(self.operations)}
 
     def upstream(
@@ -105,10 +94,7 @@ class FrozenOps:
     ) -> Set[int]:
         """Return the ops that `ends` are computed by, themselves included.
 
-        Args:
-            ends: positions.
-            without: positions of ops that are left out, with all before them.
-            given: ids of tensors that exist already.
+        Not those `without`, nor what only they need; nor what is needed for tensors whose ids are `given`.
         """
 
         def before(k: int) -> Set[int]:
@@ -118,7 +104,6 @@ class FrozenOps:
         return reached(ends, before)
 
     def downstream(self, starts: Set[int]) -> Set[int]:
-        """Return the positions of the ops `starts` and of all that depend on them."""
 
         def readers(k: int) -> Set[int]:
             names = {reader.name for t in self.operations[k].outputs for reader in t.consumers()}
@@ -135,17 +120,11 @@ def frozen_ops(
     labels: Sequence[tf.Tensor],
     random_states: Sequence[tf.Tensor],
 ) -> FrozenOps:
-    """Sort the ops of a training step by plain reachability.
+    """Sort the ops of a training step, producers before consumers, by plain reachability.
 
     What the step writes to, moves: trained tensors, their slots, counters, metrics, and statistics of batch
     normalisation in training. A random state is the exception: an op that draws from it is done once where
-    all else that it needs is.
-
-    Args:
-        operations: of one training step, in a tf.function's graph; producers before consumers.
-        library: of functions that they call, `GraphDef.library`.
-        inputs, labels: placeholders.
-        random_states: the graph's handles of variables that hold the state of random numbers.
+    all else that it needs is. `library` has the functions that ops call, `random_states` the graph's handles.
     """
     position = {op.name: k for k, op in enumerate(operations)}
     state_handles = {id(handle) for handle in random_states}
@@ -217,34 +196,25 @@ def _has_hidden_state(kinds: Set[str]) -> bool:
 
 @dataclass
 class Cut:
-    """A cut through the frozen part of a step.
+    """A cut through the frozen part of a step; ops are positions."""
 
-    Attributes:
-        tensors: the tensors stored of each example, in the order of the graph.
-        recomputed: positions of frozen ops that a cached step computes again.
-        done_once: positions of frozen ops that it does not.
-    """
-
-    tensors: List[tf.Tensor]
-    recomputed: Set[int]
-    done_once: Set[int]
+    tensors: List[tf.Tensor]  # stored of each example, in the order of the graph
+    recomputed: Set[int]  # frozen ops that a cached step computes again
+    done_once: Set[int]  # frozen ops that it does not
 
 
 def last_frozen_tensors(ops: FrozenOps, needed: Set[int], storable: Callable[[tf.Tensor], bool]) -> Cut:
-    """Find the cut that stores what the rest of the step reads of the frozen part.
+    """Find the cut that stores what the rest of the step, the ops `needed`, reads of the frozen part.
 
-    What cannot be stored is computed again from what can, down to the inputs.
-
-    Args:
-        ops: of the step.
-        needed: positions of ops outside the frozen part that a cached step runs.
-        storable: whether a tensor can be stored; inputs always are.
+    What is not `storable` is computed again from what is, down to the inputs, which always are.
     """
     barred: Set[int] = set(ops.unstored)  # nothing of these ops may be stored
     while True:
         cut = _cut_behind(ops, needed, lambda k, t: k not in barred and storable(t))  # noqa: B023
         # Random numbers that both parts would draw: the cached step would draw others than were cached.
-        torn = _drawn_twice(ops, needed, cut)
+        cached = ops.upstream({ops.position[tensor.op.name] for tensor in cut.tensors})
+        stored = {id(tensor) for tensor in cut.tensors}
+        torn = ops.random & cached & ops.upstream(needed | cut.recomputed, given=stored)
         if not torn:
             return cut
         barred |= ops.downstream(torn)
@@ -267,10 +237,3 @@ def _cut_behind(ops: FrozenOps, needed: Set[int], kept: Callable[[int, tf.Tensor
         if any(reader.name in names for reader in tensor.consumers())
     ]
     return Cut(stored, run & ops.frozen, ops.frozen - run - inputs)
-
-
-def _drawn_twice(ops: FrozenOps, needed: Set[int], cut: Cut) -> Set[int]:
-    """Return the ops of random numbers that both a stored tensor and the cached step would draw from."""
-    cached = ops.upstream({ops.position[tensor.op.name] for tensor in cut.tensors})
-    stored = {id(tensor) for tensor in cut.tensors}
-    return ops.random & cached & ops.upstream(needed | cut.recomputed, given=stored)

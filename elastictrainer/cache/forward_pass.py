@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from elastictrainer.cache.cut import OpCost, is_storable, row_bytes
 from elastictrainer.cache.split import TracedStep
-from elastictrainer.profiler.charging import flops_of
+from elastictrainer.profiler.charging import flops_of, sums
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.graph_library import LOOPS, GraphLibrary
@@ -36,11 +36,6 @@ class ForwardPass:
     """The ops of a forward pass: what each takes, and whether it mixes the examples of a minibatch.
 
     The step of every selection begins with these ops, by the same names.
-
-    Attributes:
-        traced: the step that trains nothing: all that can be frozen is.
-        members: of each of its ops, the tensors that it depends on, as bits.
-        mixing: ALIKE, MIXES or FOLDS of an op by name, as `stop_where_examples_mix` finds it.
     """
 
     def __init__(
@@ -50,18 +45,15 @@ class ForwardPass:
         minibatch: Minibatch,
         full: Optional[CompiledStep] = None,
     ):
-        """
-        Args:
-            objective, optimizer, full: as for CompiledStep.
-            minibatch: inputs and labels of a full size.
-        """
+        """Take a full-sized minibatch; the others are as for CompiledStep."""
         self._model = objective.model
         step = CompiledStep(objective, optimizer, [], full=full)
         # In a graph of its own, which knows the size of the minibatch: costs depend on it.
         step.trace(*minibatch)
+        # It trains nothing: all that can be frozen is.
         self.traced = TracedStep(step.in_own_graph(), random_states(objective.model))
         self.members = self.traced.members(objective.model.trainable_variables)
-        self.mixing: Dict[str, str] = {}
+        self.mixing: Dict[str, str] = {}  # ALIKE, MIXES or FOLDS of ops by name
         stop_where_examples_mix(self.traced, minibatch, self.mixing)
         self._weights = weights_of(self.traced.ops.operations)
 
@@ -83,7 +75,6 @@ class ForwardPass:
         return None
 
     def op_cost(self, profile: Optional[Profile]) -> OpCost:
-        """Return the function from an op to its cost by a profile."""
         return op_costs(profile, self.traced.ops.operations, self._weights, self.members)
 
 
@@ -105,13 +96,9 @@ def op_costs(
 ) -> OpCost:
     """Return the function from an op to its cost: its group's measured time, shared out by FLOPs.
 
-    It is 0 for an op that the graph does not have, such as one that asks for a shape.
-
-    Args:
-        profile: the profile; None: typical times by FLOPs alone.
-        operations: of the graph of a step.
-        weights: of each, see `weights_of`.
-        members: of each, the tensors that it depends on, as bits.
+    It is 0 for an op that the graph does not have, such as one that asks for a shape. For each of the
+    `operations` there are a weight, see `weights_of`, and as bits the `members` that it depends on. Without a
+    profile it is by typical times.
     """
     if profile is None:
         rates = dict.fromkeys(members, 1 / _TYPICAL_FLOPS_PER_MS)
@@ -124,13 +111,10 @@ def op_costs(
             bits: next((group for group in by_size if bits & group == bits), bits) for bits in set(members)
         }
         members = [holds[bits] for bits in members]
-        group_weight: Dict[int, float] = {}
-        for bits, weight in zip(members, weights):
-            group_weight[bits] = group_weight.get(bits, 0.0) + weight
         mean = profile.forward.amount.sum() / max(1e-30, sum(weights))
         rates = {
             bits: group_ms[bits] / max(1e-30, weight) if bits in group_ms else mean
-            for bits, weight in group_weight.items()
+            for bits, weight in sums(zip(members, weights)).items()
         }
     cost_ms = {op.name: rates[bits] * weight for op, bits, weight in zip(operations, members, weights)}
     return lambda op: cost_ms.get(op.name, 0.0)
@@ -155,16 +139,12 @@ def weights_of(operations: Sequence[tf.Operation]) -> List[float]:
 def stop_where_examples_mix(
     step: TracedStep, minibatch: Minibatch, known: Dict[str, str], held: float = _HELD
 ) -> None:
-    """Leave nothing frozen that depends on how a minibatch is made up, such as its mean.
+    """Leave nothing frozen in `step.ops` that depends on how a minibatch is made up, such as its mean.
 
     The first example must give the same among the others as among copies of itself. What has not one row for
-    each example, as where windows or time steps were made rows, stays frozen but is not stored.
-
-    Args:
-        step: whose `ops` change.
-        minibatch: inputs and labels of a full size.
-        known: ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are added.
-        held: bytes of rows that are compared at once.
+    each example, as where windows or time steps were made rows, stays frozen but is not stored. `known` has
+    ALIKE, MIXES or FOLDS of ops by name, from other steps of the same model; new ops are added. Rows of
+    `held` bytes are compared at once.
     """
     ops = step.ops
     inputs = [tf.convert_to_tensor(value) for value in flat(minibatch[0])]

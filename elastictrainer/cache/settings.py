@@ -10,9 +10,7 @@ from elastictrainer.runs import environment
 
 # Bytes. Most caches of MobileNetV2 on 3,000 images of 224x224 have half of it; a larger one is a file.
 _MOST = 2 * 10**9
-_CHOICE = Choice(
-    "activation-cache", (*ACTIVATION_CACHE.names, "always")
-)  # the data of a command always gives the same examples
+_CHOICE = Choice("activation-cache", (*ACTIVATION_CACHE.names, "always"))  # a command's data is always steady
 
 
 @dataclass(frozen=True)

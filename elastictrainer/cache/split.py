@@ -1,6 +1,4 @@
-"""A training step in two parts: the prefix, whose results are cached, and the suffix, which a cached step
-runs.
-"""
+"""A training step in two parts: the prefix, whose results are cached, and the suffix, which reads them."""
 
 from dataclasses import dataclass, replace
 from typing import Callable, List, Optional, Sequence, Set, Tuple
@@ -17,33 +15,20 @@ from elastictrainer.steps.step_cutter import StepOps
 
 @dataclass
 class StepParts:
-    """The two functions that a training step consists of.
-
-    Attributes:
-        cut: where it is cut.
-        prefix: from the step's inputs, flat, to the values of the cut's tensors, and of others asked for. It
-            and the suffix run in a tf.function only, which takes their graphs in.
-        suffix: from these and the step's labels, flat, to the loss; it updates what the step updates.
-        random_states: the variables that the prefix draws random numbers from.
-        fixed: the other variables that it reads: none may change while the cache is used.
-    """
+    """The two functions that a training step consists of, for use in a tf.function."""
 
     cut: Cut
-    prefix: Callable[..., List[tf.Tensor]]
-    suffix: Callable[..., tf.Tensor]
-    random_states: List[tf.Variable]
-    fixed: List[tf.Variable]
+    prefix: Callable[..., List[tf.Tensor]]  # of the flat inputs: the cut's tensors, and others asked for
+    suffix: Callable[..., tf.Tensor]  # of the cut's and the flat labels: the loss; it updates as a step
+    random_states: List[tf.Variable]  # that the prefix draws random numbers from
+    fixed: List[tf.Variable]  # others that it reads: none may change while the cache is used
 
 
 class TracedStep:
     """A traced training step, sorted into what is frozen and what moves."""
 
     def __init__(self, step: StepOps, random_states: Sequence[tf.Variable]):
-        """
-        Args:
-            step: of the selection.
-            random_states: the variables that hold the state of the model's random numbers.
-        """
+        """Take the step of a selection, and the variables with the state of the model's random numbers."""
         graph = step.source.graph
         internal = {id(outer): inner for outer, inner in graph.captures}
         self._graph, self._step, self._internal = graph, step, internal
@@ -70,7 +55,6 @@ class TracedStep:
         return self.ops.upstream(ends - frozen, frozen)
 
     def tensor(self, name: str) -> tf.Tensor:
-        """Return the tensor of that name."""
         return self._graph.get_tensor_by_name(name)
 
     def cut(self, batch: int, frozen: Optional[Set[int]] = None) -> Cut:
@@ -102,9 +86,7 @@ class TracedStep:
     def prefix(
         self, tensors: Sequence[tf.Tensor]
     ) -> Tuple[Callable[..., List[tf.Tensor]], List[tf.Variable]]:
-        """Make the function from the step's inputs to these tensors' values; returns the random states it
-        reads, too.
-        """
+        """Make the function from the step's inputs to the `tensors`; returns its random states, too."""
         cached = self.ops.upstream({self._position[t.op.name] for t in tensors})
         drawn = self._states_read(cached)
         states = [v for state, v in self._states.items() if state in drawn]
@@ -137,7 +119,6 @@ class TracedStep:
         return suffix
 
     def _draws_of(self, states: Set[int]) -> List[tf.Operation]:
-        """Return the ops that move the random `states` on."""
         return [
             op for op in self._draws if states & self.ops.random_states.get(self._position[op.name], set())
         ]

@@ -29,11 +29,8 @@ class NotCacheable(CacheError):
 def folder_for(size: int, memory: int, folder: Optional[Path]) -> Optional[Path]:
     """Return the folder of the file for a cache of `size` bytes; None where it fits into `memory` bytes.
 
-    Args:
-        folder: to ask for; it is made. None: the system's for temporary files.
-
-    Raises:
-        NotCacheable: it fits neither into memory nor on the disk, or the folder cannot be made.
+    It is `folder`, which is made, or without one the system's for temporary files. NotCacheable where it fits
+    neither into memory nor on the disk, or the folder cannot be made.
     """
     if size <= memory:
         return None
@@ -50,63 +47,41 @@ def folder_for(size: int, memory: int, folder: Optional[Path]) -> Optional[Path]
 
 @dataclass(frozen=True)
 class Column:
-    """One array that is stored of each example.
-
-    Attributes:
-        shape: of one example's.
-        dtype: a NumPy dtype's name.
-    """
+    """One array that is stored of each example; `dtype` is a NumPy dtype's name."""
 
     shape: Tuple[int, ...]
     dtype: str
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of one example's array."""
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
 def row_size(columns: Sequence[Column]) -> int:
-    """Return the bytes that a row of these columns takes."""
-    return sum(map(_aligned, columns))
-
-
-def _aligned(column: Column) -> int:
-    return -(-column.bytes // _ALIGNMENT) * _ALIGNMENT
+    return sum(-(-column.bytes // _ALIGNMENT) * _ALIGNMENT for column in columns)
 
 
 class CacheStorage:
-    """Rows of the same columns, written in order and read in any order.
+    """At most `capacity` rows of the same columns, written in order and read in any order.
 
-    A file has no name: it is gone with the process, however that ends.
-
-    Attributes:
-        columns: of a row.
-        capacity: rows at most.
-        folder: of the file; None: the rows are in memory.
-        ends: the number of rows after each minibatch that was added.
+    They are in memory, or in a file in `folder`. It has no name: it is gone with the process, however that
+    ends. `ends` are the numbers of rows after each minibatch that was added.
     """
 
     def __init__(self, columns: Sequence[Column], capacity: int, folder: Optional[Path] = None):
-        """
-        Args:
-            columns, capacity, folder: see above.
-
-        Raises:
-            CacheError: the file cannot be made as large.
-        """
+        """Make it empty; CacheError where the file cannot be made as large."""
         self.columns, self.capacity, self.folder = list(columns), capacity, folder
         self.ends: List[int] = []
         self._offsets = [row_size(self.columns[:k]) for k in range(len(self.columns))]
         self._row_bytes = row_size(self.columns)
         self._file: Any = None
-        self._place = threading.Lock()  # held while the file's position is in use, where it is
+        self._place = threading.Lock()  # held while the file's position is in use
         if folder is None:
             self._memory = np.empty((capacity, self._row_bytes), np.uint8)
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = tempfile.TemporaryFile(dir=folder)
+            self._file = tempfile.TemporaryFile(buffering=0, dir=folder)
             if hasattr(os, "posix_fallocate"):  # macOS has none; there a full disk is noticed when it is full
                 os.posix_fallocate(self._file.fileno(), 0, max(1, self.bytes))
         except OSError as error:
@@ -115,12 +90,10 @@ class CacheStorage:
 
     @property
     def rows(self) -> int:
-        """Return how many rows were written."""
         return self.ends[-1] if self.ends else 0
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of all rows."""
         return self.capacity * self._row_bytes
 
     @property
@@ -129,43 +102,41 @@ class CacheStorage:
         return "in memory" if self.folder is None else f"in {self.folder}"
 
     def add(self, values: Sequence[Array]) -> None:
-        """Append the examples of a minibatch.
+        """Append the examples of a minibatch, for each column (batch, *shape), of its dtype.
 
-        Args:
-            values: for each column (batch, *shape), of its dtype.
-
-        Raises:
-            CacheError: the file cannot be written, or there are more rows than the capacity.
+        CacheError where the file cannot be written, or there are more rows than the capacity.
         """
         count = len(values[0])
         if self.rows + count > self.capacity:
             raise CacheError(f"the epoch has more than {self.capacity} examples")
-        target = (
-            np.empty((count, self._row_bytes), np.uint8)
-            if self._file
-            else self._memory[self.rows : self.rows + count]
-        )
+        target = np.empty((count, self._row_bytes), np.uint8)
+        if self._file is None:
+            target = self._memory[self.rows : self.rows + count]
         for column, view, value in zip(self.columns, self._views(target), values):
             if value.dtype != column.dtype or value.shape != (count, *column.shape):
                 raise CacheError(f"an example changed from {column} to {value.dtype} {value.shape[1:]}")
             view[...] = value
-        if self._file:
-            for k, row in enumerate(target, self.rows):
-                self._write(k, row)
+        for k, row in enumerate(target if self._file else (), self.rows):
+            try:
+                with self._place:
+                    self._file.seek(k * self._row_bytes)
+                    written = self._file.write(row.data)
+            except OSError as error:
+                raise CacheError(f"caching an example failed: {error.strerror}") from None
+            if written != self._row_bytes:
+                raise CacheError("caching an example failed: the disk is full")
         self.ends.append(self.rows + count)
 
     def read(self, rows: NDArray[np.intp]) -> List[Array]:
-        """Read rows: for each column (len(rows), *shape).
-
-        Raises:
-            CacheError: the file cannot be read.
-        """
+        """Read rows: for each column (len(rows), *shape). CacheError where the file cannot be read."""
         if self._file is None:
             return self._views(np.take(self._memory, rows, axis=0))
         target = np.empty((len(rows), self._row_bytes), np.uint8)
         for row, k in zip(target, rows):
             try:
-                read = self._read(int(k) * self._row_bytes, row)
+                with self._place:
+                    self._file.seek(int(k) * self._row_bytes)
+                    read = self._file.readinto(row.data)
             except OSError as error:
                 raise CacheError(f"reading the cached examples failed: {error.strerror}") from None
             if read != self._row_bytes:
@@ -173,11 +144,7 @@ class CacheStorage:
         return self._views(target)
 
     def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "CacheStorage":
-        """Return the same rows in wider dtypes, in memory or in a file in `folder`.
-
-        Raises:
-            CacheError: the file cannot be made as large.
-        """
+        """Return the same rows in wider dtypes, in memory or in a file in `folder`; or CacheError."""
         other = CacheStorage(columns, self.capacity, folder)
         for k in range(self.rows):
             values = self.read(np.array([k]))
@@ -186,31 +153,9 @@ class CacheStorage:
         return other
 
     def close(self) -> None:
-        """Free memory and disk space."""
         if self._file is not None:
             self._file.close()
         self._memory = np.empty((0, 0), np.uint8)
-
-    def _read(self, offset: int, row: NDArray[np.uint8]) -> int:
-        """Fill `row` from the file; return how many bytes there were."""
-        if hasattr(os, "preadv"):
-            return os.preadv(self._file.fileno(), [row.data], offset)
-        with self._place:  # on Windows
-            self._file.seek(offset)
-            return int(self._file.readinto(row))
-
-    def _write(self, k: int, row: NDArray[np.uint8]) -> None:
-        try:
-            if hasattr(os, "pwrite"):
-                written = os.pwrite(self._file.fileno(), row.data, k * self._row_bytes)
-            else:  # on Windows
-                with self._place:
-                    self._file.seek(k * self._row_bytes)
-                    written = self._file.write(row.data)
-        except OSError as error:
-            raise CacheError(f"caching an example failed: {error.strerror}") from None
-        if written != self._row_bytes:
-            raise CacheError("caching an example failed: the disk is full")
 
     def _views(self, rows: NDArray[np.uint8]) -> List[Array]:
         return [
@@ -220,12 +165,9 @@ class CacheStorage:
 
 
 def order(ends: Sequence[int], seed: Optional[int], epoch: int) -> List[NDArray[np.intp]]:
-    """Return the rows of each minibatch of an epoch: all examples once.
+    """Return the rows of each minibatch of an epoch: all examples once; `ends` are as in `CacheStorage`.
 
     Shuffled, in another order for each epoch; the minibatches as written where there is no seed.
-
-    Args:
-        ends: as in `CacheStorage`; a minibatch has as many examples as the written one of its number.
     """
     shuffled = np.arange(ends[-1])
     if seed is not None:
@@ -237,23 +179,16 @@ class CacheReader:
     """Reads the minibatches of a cache, the next one while the present one is trained on."""
 
     def __init__(self, storage: CacheStorage, seed: Optional[int]):
-        """
-        Args:
-            storage: complete.
-            seed: of the orders; see `order`.
-        """
+        """Take a complete storage, and the seed of the orders; see `order`."""
         self._storage, self._seed = storage, seed
         self._thread = ThreadPoolExecutor(1, "cache-reader")
         self._ahead: Optional[Tuple[Tuple[int, int], "Future[List[Array]]"]] = None
         self._orders: Tuple[int, List[NDArray[np.intp]]] = (-1, [])
 
     def minibatch(self, epoch: int, batch: int) -> List[Array]:
-        """Return minibatch number `batch` of an epoch, and read the one after it ahead.
+        """Return minibatch number `batch` of an epoch, and read the one after it ahead; or CacheError.
 
         Past its last minibatch a cache begins again.
-
-        Raises:
-            CacheError: it cannot be read.
         """
         wanted, ahead = (epoch, batch), self._ahead
         if ahead is None or ahead[0] != wanted:
@@ -263,7 +198,6 @@ class CacheReader:
         return ahead[1].result()
 
     def close(self) -> None:
-        """Wait for what is being read."""
         self._thread.shutdown()
 
     def _read(self, epoch: int, batch: int) -> "Future[List[Array]]":

@@ -27,7 +27,6 @@ def make_parser(
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
-    """Add the options of how a trained model is read."""
     parser.add_argument(
         "--weights",
         choices=("best", "last"),
@@ -52,11 +51,9 @@ def run(
 ) -> int:
     """Run a command's body; turn its errors into a line on stderr and an exit status.
 
-    With --debug among the arguments the traceback is printed too. SIGTERM and SIGHUP interrupt the body as
-    Ctrl-C does. Without `arguments` they are those of `sys.argv`.
-
-    Returns:
-        0 after success; 2 if the request was wrong; 1 if the work failed; 130 after an interrupt.
+    With --debug among the `arguments` (of `sys.argv`, without) the traceback is printed too. SIGTERM and
+    SIGHUP interrupt as Ctrl-C does. Returns 0 after success; 2 if the request was wrong; 1 if the work
+    failed; 130 after an interrupt.
     """
     prepare()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -64,7 +61,7 @@ def run(
         hang_up = getattr(signal, "SIGHUP", None)  # the terminal has gone; Windows does not know it
         for number in filter(None, (signal.SIGTERM, hang_up)):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                signal.signal(number, _interrupt)
+                signal.signal(number, signal.default_int_handler)
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     try:
         with printed():
@@ -95,10 +92,6 @@ def _message_of(error: Exception) -> str:
     return f"failed: {kind if why == kind else f'{kind}: {why}'}\nRun again with --debug for details."
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 class Unfailing:
     """A text stream like another one; once that cannot be written to, what is written is dropped."""
 
@@ -106,12 +99,10 @@ class Unfailing:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write `text`; returns its length."""
         self._attempt(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
-        """Pass on what is buffered."""
         self._attempt(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:

@@ -56,8 +56,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         images = run_images.add_earlier_images(run_folder, images)
     else:
         images = run_images.load_images(options.dataset, options.part, options.data_dir, options.label_column)
-        if is_run:
-            images = run_images.mark_old_classes(run_folder, images)
+        images = run_images.mark_old_classes(run_folder, images)
     classifier = predictor.load(options.model, options.weights, options.trust_model)
     scores = scoring.score(classifier, images, options.image_size)
     print(scores)

@@ -8,7 +8,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import given, inherit, parse, refuse_inapplicable
 from elastictrainer.experiment.settings import TrainSettings, parse_seconds
 from elastictrainer.experiment.start import last_unfinished, resume, start
-from elastictrainer.runs.run_folder import Record, RunFolder, sampled
+from elastictrainer.runs.run_folder import Record, RunFolder, spread
 
 _DESCRIPTION = "Fine-tune a pre-trained model within a chosen time, or a share of full training's time."
 _USAGE = """et-train [--dataset DATA] [--model NAME] [--time TIME | --rho X] [OPTION ...]
@@ -84,7 +84,7 @@ def _print_summary(summary: Record) -> None:
 
 
 def _accuracy(summary: Record) -> str:
-    line = f"test accuracy: {100 * summary['accuracy']:.2f} %{sampled(summary, 100)}"
+    line = f"test accuracy: {100 * summary['accuracy']:.2f} %{spread(summary, 100)}"
     if summary.get("val_accuracy") is not None:
         line += (
             f" with {summary['kept_weights']}, the weights of epoch {summary['kept_epoch']} (validation "

@@ -28,7 +28,7 @@ def load(
         name: one of `registry.DATASET`; "tfds:" or "hf:" and a name there; or a path. A folder holds
             part/class/image, or class/image with `test_split`, or what a builder of tensorflow-datasets has
             prepared.
-        batch_size, image_size, seed: of the minibatches; the seed also chooses what is set apart.
+        seed: of the minibatches' order, and of what is set apart.
         data_dir: folder of tensorflow-datasets' or Hugging Face's data.
         validation_split, test_split: shares of every class to set apart, see `splits.split_dataset`.
         reading: settings for images and labels; None: all images are read.
@@ -45,10 +45,7 @@ def load(
 def load_parts(
     name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None
 ) -> Tuple[Sequence[str], Dict[str, Split]]:
-    """Return a data set's class names, and its parts as they come: train, test and val, or UNSPLIT alone.
-
-    Arguments and errors are those of `load`, but for what is to be set apart.
-    """
+    """Return class names and parts as they come, train, test and val, or UNSPLIT alone; else as `load`."""
     DATASET.check(name)
     reading = reading or Reading()
     if reading.label_column is not None and not name.startswith(HF):

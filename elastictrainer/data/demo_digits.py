@@ -14,11 +14,8 @@ _PARTS = {"train": (slice(0, 1397), 1), "test": (slice(1397, 1797), 2)}
 def digits(split: str) -> Tuple[np.ndarray, np.ndarray]:
     """Return digits for fine-tuning, each turned, scaled and shifted a little, on photographs.
 
-    Args:
-        split: "train" (1,397 digits) or "test" (2 copies of each of the 400 others).
-
-    Returns:
-        Images (n, 32, 32, 3) uint8 and labels (n,) int64.
+    `split` is "train" (1,397 digits) or "test" (2 copies of each of the 400 others). Returns images (n, 32,
+    32, 3) uint8 and labels (n,) int64.
     """
     from sklearn.datasets import load_digits
 
@@ -32,14 +29,8 @@ def digits(split: str) -> Tuple[np.ndarray, np.ndarray]:
 def on_photographs(drawings: np.ndarray, random: np.random.Generator, shear: float = 0.0) -> np.ndarray:
     """Lighten and tint, by each drawing, a patch of one of scikit-learn's two sample photographs.
 
-    Args:
-        drawings: (n, 8, 8) in 0..1, how much of each place is covered; they are enlarged, turned by up to 23
-            degrees and shifted.
-        random: draws patches, tints, rotations, shifts and noise.
-        shear: slants a drawing by up to this many of its heights.
-
-    Returns:
-        (n, 32, 32, 3) uint8.
+    `drawings`, (n, 8, 8) in 0..1, say how much of each place is covered. They are enlarged, turned by up to
+    23 degrees, shifted, and slanted by up to `shear` of their heights. Returns (n, 32, 32, 3) uint8.
     """
     from sklearn.datasets import load_sample_images
 

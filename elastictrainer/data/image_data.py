@@ -19,27 +19,16 @@ _PROBE = 1  # sets the orders of probe minibatches apart from those of epochs
 
 @dataclass
 class ImageData:
-    """A data set as minibatches.
+    """A data set as minibatches."""
 
-    Attributes:
-        name: for messages.
-        class_names: by label.
-        splits: the parts by name: train; test, unless images are only trained on; and val where there is one.
-        batch_size: of training.
-        image_size: height and width that images are resized to.
-        seed: of the order of training images.
-        evaluation_batch_size: of testing and validation.
-        old_splits: images of earlier runs' data to evaluate on as well, by part (test, val).
-    """
-
-    name: str
-    class_names: Tuple[str, ...]
-    splits: Mapping[str, Split]
-    batch_size: int
-    image_size: Tuple[int, int]
-    seed: int = 0
-    evaluation_batch_size: int = 32
-    old_splits: Mapping[str, Split] = field(default_factory=dict)
+    name: str  # for messages
+    class_names: Tuple[str, ...]  # by label
+    splits: Mapping[str, Split]  # by part: train; test, unless only trained on; and val where there is one
+    batch_size: int  # of training
+    image_size: Tuple[int, int]  # height and width that images are resized to
+    seed: int = 0  # of the order of training images
+    evaluation_batch_size: int = 32  # of testing and validation
+    old_splits: Mapping[str, Split] = field(default_factory=dict)  # of earlier runs' data, by part, to test
 
     def __post_init__(self) -> None:
         broken = [name for name in self.class_names if not name.strip() or not name.isprintable()]
@@ -50,7 +39,7 @@ class ImageData:
             )
 
     def class_weights(self) -> List[float]:
-        """Return a weight for each label, so that all classes count alike; UsageError for one without images.
+        """Return a weight for each label so that all classes count alike; UsageError for one without images.
 
         Their mean over the training images is 1.
         """
@@ -90,12 +79,10 @@ class ImageData:
 
     @property
     def train_split(self) -> Split:
-        """Return the images to train on."""
         return self.splits["train"]
 
     @property
     def test_split(self) -> Split:
-        """Return the images to test on."""
         return self.splits["test"]
 
     @property
@@ -177,7 +164,6 @@ class ImageData:
     def _decoded(
         self, examples: tf.data.Dataset, split: Split, batch_size: int, drop_remainder: bool = False
     ) -> tf.data.Dataset:
-        """Return minibatches of undecoded examples."""
         dataset = examples.map(split.decoder(self.image_size), num_parallel_calls=processors())
         dataset = dataset.batch(batch_size, drop_remainder=drop_remainder).prefetch(_PREFETCH_BATCHES)
         options = tf.data.Options()

@@ -80,10 +80,7 @@ def _imbalance(class_names: Sequence[str], train: Split) -> str:
 
 
 def unused(name: str, splits: Iterable[Split]) -> str:
-    """Name what lies in a folder of images, next to images and classes, and is not used; else return "".
-
-    Of hidden files those are named that end as images do.
-    """
+    """Name what lies in a folder of images, next to images and classes, and is not used; else return ""."""
     files = [file for split in splits if isinstance(split, FileSplit) for file in split.files.tolist()]
     if not files or not Path(name).is_dir():
         return ""
@@ -99,20 +96,16 @@ def unused(name: str, splits: Iterable[Split]) -> str:
     ]
     if not found:
         return ""
+    unread = HEIC[0] not in SUFFIXES and any(Path(file).suffix.lower() in HEIC for file in found)
     return (
         f"not used: {abbreviated(sorted(found))}. Images are those directly in a class' folder, not hidden, "
-        f"ending in {' '.join(SUFFIXES)}{_how_to_read(found)}"
+        f"ending in {' '.join(SUFFIXES)}"
+        + unread
+        * '. HEIC is read after pip install ".[heic]" in the folder of the clone'
     )
 
 
-def _how_to_read(unused: Sequence[str]) -> str:
-    """Say what would read HEIC pictures that are not used; an empty string where none is."""
-    missing = HEIC[0] not in SUFFIXES and any(Path(file).suffix.lower() in HEIC for file in unused)
-    return '. HEIC is read after pip install ".[heic]" in the folder of the clone' if missing else ""
-
-
 def _shared(first: Sequence[str], first_words: str, second: Sequence[str], second_words: str) -> str:
-    """Name the files of two parts that have the same content."""
     common = set(map(os.path.getsize, first)) & set(map(os.path.getsize, second))
     known = {_digest_of(file): file for file in first if os.path.getsize(file) in common}
     pairs = [

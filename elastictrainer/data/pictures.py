@@ -53,10 +53,7 @@ def has_picture_name(file: Path) -> bool:
 
 
 def files_inside(folder: Path, around: Tuple[str, ...] = ()) -> Iterator[Path]:
-    """Return the files in a folder and in its folders, links followed, but no hidden ones; sorted.
-
-    A link to one of the folders `around` it, real paths, is not followed.
-    """
+    """Return the files in a folder and its folders, sorted, none hidden; no link to those `around` it."""
     place = os.path.realpath(folder)
     for path in sorted(folder.iterdir()) if place not in around else ():
         if path.is_dir() and not is_hidden(path.name):
@@ -66,17 +63,11 @@ def files_inside(folder: Path, around: Tuple[str, ...] = ()) -> Iterator[Path]:
 
 
 def decode(source: Union[File, bytes], size: Size) -> np.ndarray:
-    """Decode a picture and resize it to `size`: (H, W, 3) uint8; the first frame of an animation.
+    """Decode a picture, a file or its content, and resize it to `size`: (H, W, 3) uint8.
 
-    A JPEG is decoded at the smallest scale that has twice as many pixels in both directions: with fewer it
-    would look sharper than one that is resized from full scale.
-
-    Args:
-        source: a file's name, or its content.
-        size: height and width; proportions may change.
-
-    Raises:
-        OSError, SyntaxError, ValueError and others of Pillow's: it is damaged, or has too many pixels.
+    Of an animation it is the first frame. A JPEG is decoded at the smallest scale that has twice as many
+    pixels in both directions: with fewer it would look sharper than one that is resized from full scale.
+    Pillow's OSError, SyntaxError, ValueError and others where it is damaged, or has too many pixels.
     """
     with _open(source) as image:
         if image.format not in _SCALED:
@@ -105,11 +96,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def resize(pixels: np.ndarray, size: Size) -> np.ndarray:
-    """Resize (h, w, 3) numbers in 0..255 by bilinear interpolation, antialiased where they shrink.
-
-    Returns:
-        (H, W, 3) uint8; pixels that have the size already are returned as they are.
-    """
+    """Resize (h, w, 3) numbers in 0..255 as `decode` does, to uint8; as they are if they have the size."""
     if pixels.shape[:2] == size:
         return pixels
     image = Image.fromarray(np.rint(pixels).astype(np.uint8))
@@ -136,7 +123,6 @@ def _open(source: Union[File, bytes]) -> Image.Image:
 
 @functools.lru_cache(maxsize=None)
 def _register_heic() -> None:
-    """Let Pillow read HEIC where the package for that is installed."""
     if _READS_HEIC:
         import pi_heif
 
@@ -144,12 +130,10 @@ def _register_heic() -> None:
 
 
 def find_problem(file: File, thorough: bool = False) -> str:
-    """Return the file and why it cannot be used; an empty string if it can.
+    """Return the picture's file and why it cannot be used; an empty string if it can.
 
-    Args:
-        file: of a picture.
-        thorough: decode it. Without, its header and end are read, and it is decoded where it does not end as
-            its format does, or the format has no end that tells a whole file.
+    `thorough` decodes it. Without, its header and end are read, and it is decoded where it does not end as
+    its format does, or the format has no end that tells a whole file.
     """
     try:
         status = os.stat(file)
@@ -167,7 +151,6 @@ def find_problem(file: File, thorough: bool = False) -> str:
 
 
 def cause(error: Exception) -> str:
-    """Return why a picture could not be read, by the error that it raised."""
     if isinstance(error, UnidentifiedImageError):
         return "not an image"
     return str(getattr(error, "strerror", None) or error or type(error).__name__)

@@ -29,11 +29,9 @@ _SHUFFLE_BUFFER = 2048
 
 @dataclass
 class TfdsSplit(Split):
-    """One split of a data set that tensorflow-datasets has prepared.
+    """A `split` of a data set that the `builder` of tensorflow-datasets has prepared.
 
-    Attributes:
-        builder, split: of tensorflow-datasets.
-        chosen: bool for each example in stored order; None: all.
+    `chosen` is a bool for each example in stored order; None: all.
     """
 
     builder: Any
@@ -95,10 +93,9 @@ class TfdsSplit(Split):
 def load_tfds(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     """Load class names and parts (see `splits.name_parts`); fetch the data set if need be.
 
-    Raises:
-        UsageError: tensorflow-datasets has no such name, it holds no labelled images, or cannot be fetched.
+    UsageError for a name that tensorflow-datasets has not, no labelled images, or what cannot be fetched.
     """
-    builder = _builder(name, data_dir)
+    builder = _builder("builder", name, data_dir=data_dir)
     home = data_dir or "~/tensorflow_datasets"
     try:
         builder.download_and_prepare()
@@ -114,37 +111,28 @@ def load_tfds(name: str, data_dir: Optional[str]) -> Tuple[List[str], Dict[str, 
 
 def count_classes(name: str, data_dir: Optional[str] = None) -> int:
     """Return the number of classes of a data set, which is not fetched; UsageError as from `load_tfds`."""
-    return TFDS_CLASSES.get(name) or len(_builder(name, data_dir).info.features["label"].names)
+    if name in TFDS_CLASSES:
+        return TFDS_CLASSES[name]
+    return len(_builder("builder", name, data_dir=data_dir).info.features["label"].names)
 
 
 def load_prepared(folder: Path) -> Tuple[List[str], Dict[str, TfdsSplit]]:
     """Load class names and parts of a folder such as `~/tensorflow_datasets/NAME/1.0.0`, as `load_tfds`."""
-    import tensorflow_datasets as tfds
-
-    return _parts(_image_builder(tfds.builder_from_directory, str(folder)), str(folder))
+    return _parts(_builder("builder_from_directory", str(folder)), str(folder))
 
 
-def _builder(name: str, data_dir: Optional[str]) -> Any:
+def _builder(maker: str, name: str, **options: Any) -> Any:
+    """Return a builder of labelled images, as this function of tensorflow-datasets makes it."""
     import tensorflow_datasets as tfds
 
     try:
-        return _image_builder(tfds.builder, name, data_dir=data_dir)
+        builder = getattr(tfds, maker)(name, **options)
     except tfds.core.registered.DatasetNotFoundError:
         near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise UsageError(
             f"tensorflow-datasets has no {name!r}.{hint} Its names: https://www.tensorflow.org/datasets/catalog"
         ) from None
-
-
-def _image_builder(make: Callable[..., Any], name: str, **options: Any) -> Any:
-    """Return a builder of labelled images; DatasetNotFoundError where there is none of that name."""
-    import tensorflow_datasets as tfds
-
-    try:
-        builder = make(name, **options)
-    except tfds.core.registered.DatasetNotFoundError:
-        raise
     except Exception as error:  # whatever is wrong with a builder, a version, or a damaged description
         raise UsageError(f"tensorflow-datasets cannot read {name}: {reason(error)}") from None
     features = builder.info.features
@@ -168,21 +156,13 @@ def _parts(builder: Any, name: str) -> Tuple[List[str], Dict[str, TfdsSplit]]:
 
 @dataclass
 class HubSplit(IndexedSplit):
-    """A split whose images are cells of a table. They are read and decoded when they are needed.
+    """A split whose images are cells of a table. They are read and decoded when they are needed."""
 
-    Attributes:
-        name: of the data set and the split, for messages.
-        table: a datasets.Dataset.
-        column: of its images, encoded.
-        rows: (n,) int, their numbers in the table.
-        labels: (n,) int.
-    """
-
-    name: str
-    table: Any
-    column: str
-    rows: np.ndarray
-    labels: np.ndarray
+    name: str  # of the data set and the split, for messages
+    table: Any  # a datasets.Dataset
+    column: str  # of its images, encoded
+    rows: np.ndarray  # (n,) int, their numbers in the table
+    labels: np.ndarray  # (n,) int
 
     def name_of(self, number: int) -> str:
         return f"{self.name}, row {self.rows[number]}"
@@ -213,15 +193,11 @@ def load_hub(
 ) -> Tuple[List[str], Dict[str, HubSplit]]:
     """Return class names and parts (see `splits.name_parts`). A test split without any label is left out.
 
-    Args:
-        source: a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
-            a name in the hub, perhaps with a configuration: "owner/name:configuration".
-        cache_dir: where `datasets` keeps its downloads and conversions; None: its default.
-        label_column: which column has the labels; None: `label`, or the only one of classes.
-
-    Raises:
-        UsageError: `datasets` is not installed, the data cannot be fetched or read, holds no labelled images,
-            or it is not known which column has the labels.
+    `source` is a folder that `save_to_disk` has written, or with parquet files or images; a .parquet file; or
+    a name in the hub, perhaps with a configuration: "owner/name:configuration". `datasets` keeps its
+    downloads in `cache_dir`, None: its default. Labels are in `label_column`; None: `label`, or the only one
+    of classes. UsageError where `datasets` is missing, or the data cannot be read, or has no labelled images,
+    or it is not known which column has the labels.
     """
     try:
         import datasets

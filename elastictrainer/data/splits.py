@@ -29,15 +29,13 @@ Size = pictures.Size
 class Split:
     """One part of a data set. Its examples are put in order before they are decoded.
 
-    Attributes:
-        labels: (n,) int, in the stored order; they may have to be read.
+    `labels`, (n,) int, are in the stored order; they may have to be read.
     """
 
     labels: np.ndarray
 
     @property
     def count(self) -> int:
-        """Return the number of examples."""
         return len(self.labels)
 
     def name_of(self, number: int) -> str:
@@ -53,11 +51,7 @@ class Split:
         raise NotImplementedError
 
     def ordered(self) -> Callable[[Optional[tf.Tensor]], tf.data.Dataset]:
-        """Return a function from a seed, (2,) int64, to the undecoded examples in that order; None: as
-        stored.
-
-        The function may be called inside another of tf.data's.
-        """
+        """Return the function from a seed, (2,) int64, to undecoded examples in its order; None: stored."""
         raise NotImplementedError
 
     def decoder(self, size: Size) -> Callable[[Any], Example]:
@@ -160,7 +154,6 @@ class JoinedSplit(IndexedSplit):
 
 
 def unreadable_images(problems: Sequence[str], advice: str) -> str:
-    """Return the sentence that names damaged images."""
     return f"{len(problems)} unreadable image(s): {abbreviated(problems)}. {advice}"
 
 
@@ -190,11 +183,7 @@ def decode_in_order(split: Split, size: Size, workers: int) -> tf.data.Dataset:
 
 
 def decode_all(split: Split, size: Size, workers: int = 1) -> np.ndarray:
-    """Decode all images of a split: (n, H, W, 3) uint8, in their stored order.
-
-    Raises:
-        DataError: one cannot be decoded.
-    """
+    """Decode all images, in their stored order: (n, H, W, 3) uint8; DataError where one cannot be decoded."""
     images = np.empty((split.count, *size, 3), np.uint8)
     try:
         for k, (image, _) in enumerate(decode_in_order(split, size, workers)):
@@ -213,9 +202,8 @@ Part = TypeVar("Part")
 
 
 def name_parts(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
-    """Return the parts of a data set of a collection, by what is usual there.
+    """Return the parts of a collection by what is usual there; without a test, its validation is that.
 
-    Returns train, test, and val, which is the split validation; where there is no test, validation is that.
     UsageError, with the data's `name`, where there is no split train.
     """
     if "train" not in splits:
@@ -237,10 +225,7 @@ def split_dataset(
 
     Data without a test part gets one: of `test_split`, or of `validation_split` where that alone is given.
     Both are shares of every class, the latter of the training images; what is set apart depends on `seed`.
-
-    Raises:
-        UsageError: a share for a part that there is, none for the test part that is missing, or too few
-            images.
+    UsageError for a share of a part that there is, none of a missing test part, or too few images.
     """
     parts = dict(parts)
     if "test" in parts:
@@ -279,16 +264,10 @@ def stratified_mask(
     seed: int,
     option: str = "--test-split",
 ) -> np.ndarray:
-    """Draw the examples of a part: the same share of every class, at least one and never all of them.
+    """Draw `fraction` (0 to 1) of every class, at least one example and never all: (n,) bool.
 
-    Args:
-        labels: (n,) int; `names` are their classes.
-        fraction: share of the examples, between 0 and 1.
-        seed: of the draw; the same seed and labels give the same examples.
-        option: that asked for it, for the message.
-
-    Returns:
-        (n,) bool, True for the part. UsageError for a class of fewer than two examples.
+    The same `seed` and (n,) int `labels` draw the same. UsageError, naming the `option` that asked for it,
+    for a class of fewer than two examples.
     """
     random = np.random.default_rng([seed, len(labels)])
     apart = np.zeros(len(labels), bool)

@@ -35,27 +35,18 @@ _DELIMITERS = ",;\t|"
 
 @dataclass
 class Reading:
-    """Settings for reading a data set.
+    """Settings for reading a data set."""
 
-    Attributes:
-        skip_damaged: decode every image, and leave out those that cannot be read, instead of refusing them.
-        left_out: the files that are left out; those that `skip_damaged` finds are added.
-        advice: for the user, about damaged images.
-        label_column: of the labels of "hf:" data; None: its column `label`, or the only one of classes. A
-            `UsageError` of `datasets.load_parts` where it is given for other data.
-    """
-
-    skip_damaged: bool = False
-    left_out: List[str] = field(default_factory=list)
-    advice: str = REPLACE
-    label_column: Optional[str] = None
+    skip_damaged: bool = False  # decode every image, and leave out what cannot be read; or refuse it
+    left_out: List[str] = field(default_factory=list)  # files; those that `skip_damaged` finds are added
+    advice: str = REPLACE  # for the user, about damaged images
+    label_column: Optional[str] = None  # of "hf:" data alone; None: `label`, or the only one of classes
 
     def usable(self, files: Sequence[Path]) -> np.ndarray:
         """Return (n,) bool: the files to use, all but those left out.
 
-        Raises:
-            UnreadableImages: a file is missing, empty, damaged, no image or too large, and may not be left
-                out; the message names up to three such files.
+        UnreadableImages, which names up to three, where files are missing, empty, damaged, no images or too
+        large, and may not be left out.
         """
         names = list(map(str, files))
         passed = set(self.left_out)
@@ -72,12 +63,7 @@ class Reading:
 
 @dataclass
 class FileSplit(IndexedSplit):
-    """A split whose images are files.
-
-    Attributes:
-        files: (n,) str, paths.
-        labels: (n,) int.
-    """
+    """A split whose images are files: (n,) str paths, and (n,) int labels."""
 
     files: np.ndarray
     labels: np.ndarray
@@ -108,12 +94,8 @@ class FileSplit(IndexedSplit):
 def read_folder(folder: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileSplit]]:
     """Return the class names, in alphabetical order, and the parts: train, and test and val if any.
 
-    Every file is checked, see `pictures.find_problem`. Pixels are decoded when training or evaluation reads
-    them.
-
-    Raises:
-        UsageError: no training part, two validation parts, a class missing from a part, a class without
-            images, an unreadable image.
+    Every file is checked, see `pictures.find_problem`. UsageError for no training part, two validation parts,
+    a class missing from a part or without images, an unreadable image.
     """
     if not (folder / "train").is_dir():
         raise UsageError(f"{folder} has no folder 'train'. {LAYOUT}")
@@ -175,14 +157,10 @@ def read_classes(classes: Mapping[str, Sequence[Path]], reading: Reading) -> Fil
 def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileSplit]]:
     """Read the images of a CSV file with the columns path, label and optionally split (train, val or test).
 
-    Paths are relative to the folder of the CSV file. Class names are in alphabetical order.
-
-    Returns:
-        Class names by label; and the images by part, UNSPLIT alone if there is no column `split`.
-
-    Raises:
-        UsageError: the file cannot be read, a column is missing, a field is empty or holds another split (the
-            message gives the line), a class is missing from a part, an unreadable image.
+    Paths are relative to the folder of the CSV file. Returns class names in alphabetical order; and the
+    images by part, UNSPLIT alone without a column `split`. UsageError where the file cannot be read, a column
+    is missing, a field is empty or holds another split (the message gives the line), a class is missing from
+    a part, or an image cannot be read.
     """
     columns, rows = _rows(path)
     missing = [column for column in ("path", "label") if column not in columns]

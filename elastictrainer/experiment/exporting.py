@@ -16,7 +16,7 @@ from elastictrainer.runs import ownership
 from elastictrainer.runs.environment import processors
 from elastictrainer.runs.files import render, write_text
 from elastictrainer.runs.log import LOG
-from elastictrainer.runs.run_folder import RunFolder, sampled
+from elastictrainer.runs.run_folder import RunFolder, spread
 from elastictrainer.steps.keras_compat.layers import compute_in_float32
 
 _SAMPLE = 100  # training images to calibrate integers on
@@ -32,21 +32,11 @@ def export_run(
 ) -> List[str]:
     """Export a finished run's model in the given formats, with a model card (README.md) next to them.
 
-    A README.md that exists stays, unless `overwrite` is set.
-
-    Args:
-        run: a finished run.
-        formats, overwrite: as of `export`.
-        output: the folder to write to; None: `export` in the run folder.
-        trust: the model may run code, see `user_models.read`.
-        weights: "best" or "last"; None: the best where there are such.
-
-    Returns:
-        The paths written, in the order of `formats`; the model card is the last.
-
-    Raises:
-        UsageError, RunError: as `export`; or the run is not finished, its model cannot be loaded, or its
-            training images are needed and gone.
+    It goes into the folder `output`; None: `export` in the run folder. A README.md that exists stays, unless
+    `overwrite` is set. `weights` are "best" or "last"; None: the best where there are such. With `trust` the
+    model may run code, see `user_models.read`. Returns the paths written, the model card last. Errors are
+    those of `export`; or the run is not finished, its model cannot be loaded, or its training images are
+    needed and gone.
     """
     EXPORT.check_each(formats)
     formats = list(dict.fromkeys(formats))  # one that is named twice is written once
@@ -78,7 +68,7 @@ def export_run(
         rho=asked_rho(settings),
         time=settings.get("time"),
         summary=summary,
-        sampled=sampled(summary, 100),
+        sampled=spread(summary, 100),
         environment=environment,
         names=names,
         preprocessing=describe_preprocessing(model.input_shape[1:3]),
@@ -94,11 +84,7 @@ def export_run(
 
 
 def _training_sample(run: RunFolder, size: Tuple[int, int]) -> np.ndarray:
-    """Draw training images of a run's own data, the same ones each time: (n, H, W, 3) uint8.
-
-    They are in their stored order. UsageError where the data is gone or has changed, RunError where an image
-    cannot be decoded.
-    """
+    """Draw training images of a run's own data, the same ones each time, in order: (n, H, W, 3) uint8."""
     split = load_run_images(run, "train").split
     chosen = np.zeros(split.count, bool)
     chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:_SAMPLE]] = True

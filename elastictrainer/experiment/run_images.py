@@ -36,25 +36,16 @@ _DAMAGED = "Put it back from a copy, or delete it."
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Labelled images of a part of a data set.
+    """Labelled images of a part of a data set."""
 
-    Attributes:
-        name: of the data set.
-        part: test, val or train; empty where the data has no parts.
-        class_names: by label.
-        split: the images.
-        is_old: (n,) bool, which of them a run knew before its own data; None: none, or it is not asked.
-    """
-
-    name: str
-    part: str
-    class_names: Sequence[str]
+    name: str  # of the data set
+    part: str  # test, val or train; empty where the data has no parts
+    class_names: Sequence[str]  # by label
     split: Split
-    is_old: Optional[np.ndarray] = None
+    is_old: Optional[np.ndarray] = None  # (n,) bool, those known before the run; None: none, or not asked
 
     @functools.cached_property
     def image_names(self) -> List[str]:
-        """Return a name for each image: its file, or its number."""
         return [self.split.name_of(number) for number in range(self.split.count)]
 
     def __str__(self) -> str:
@@ -64,20 +55,16 @@ class LabelledImages:
 
 def left_out(run: RunFolder) -> List[str]:
     """Return the damaged files of a run's data that it was started without."""
-    files: List[str] = run.environment().get("damaged", {}).get("left_out", [])
-    return files
+    return list(run.environment().get("damaged", {}).get("left_out", []))
 
 
 def require_unchanged(
     run: RunFolder, name: str, now: inspection.Fingerprint, advice: str, parts: Optional[Iterable[str]] = None
 ) -> None:
-    """Raise UsageError if the data of a run changed since its start.
+    """Raise UsageError, whose last sentence is `advice`, if the data `name` of a run changed since its start.
 
-    Args:
-        run: its folder; where it was killed before it had begun, nothing is known.
-        name, now: the data's name, and its fingerprint, see `inspection.fingerprint`.
-        advice: how to go on, as a sentence.
-        parts: those compared; None: all.
+    `now` is its fingerprint, see `inspection.fingerprint`. `parts` are compared; None: all. Of a run that was
+    killed before it had begun, nothing is known.
     """
     about = run.environment()
     if "data" not in about:
@@ -98,10 +85,8 @@ def load_run_images(
     """Return the images of a part of a run's data: "test" (None), "val" or "train".
 
     With `unchanged` they must be what they were. What was set apart by chance must be in any case: what would
-    be set apart now may have been trained on. `data_dir` replaces the run's setting.
-
-    Raises:
-        UsageError: the data is not there any more, has no such part, or is other data.
+    be set apart now may have been trained on. `data_dir` replaces the run's setting. UsageError where the
+    data is not there any more, has no such part, or is other data.
     """
     settings = load(TrainSettings, run.config_path)
     try:
@@ -183,16 +168,12 @@ def class_weights(data: ImageData) -> List[float]:
 
 @dataclass(frozen=True)
 class KeptImages:
-    """Images that a run keeps as files.
+    """Images that a run keeps as files."""
 
-    Attributes:
-        parts: images and their class names by label: "new", of the run's own data, and "old", of the earlier
-            run, where there is one: these train with the others.
-        size: height and width of the files.
-    """
-
+    # Images and their class names by label: "new", of the run's own data, and "old", of the earlier run if
+    # there is one: these train with the others.
     parts: Mapping[str, Tuple[Split, Sequence[str]]]
-    size: Size
+    size: Size  # height and width of the files
 
     def save(self, folder: Path) -> None:
         """Write all into `folder`/CLASS/, completely or not at all; DataError where one cannot be decoded."""
@@ -212,14 +193,9 @@ def images_to_keep(
 ) -> KeptImages:
     """Return `each` so many images of every class for a run to keep, or as many as there are.
 
-    Args:
-        each: at least 1.
-        data: the run's own, whose seed draws.
-        earlier: the run whose classes are kept.
-        begun: the folder of images that a resumed run keeps, if it exists.
-
-    Raises:
-        UsageError: the earlier run kept none and its data is not there as it was, or one is damaged.
+    The seed of `data`, the run's own, draws. `earlier` is the run whose classes are kept, `begun` the folder
+    of images that a resumed run keeps, if it exists. UsageError where the earlier run kept none and its data
+    is not there as it was, or one is damaged.
     """
     names = class_names(earlier, data.class_names)
     new = data.train_split.subset(_draw(data.train_split, each, data.seed))
@@ -351,16 +327,13 @@ def _draw(split: Split, each: int, seed: int) -> np.ndarray:
 
 def _read(folder: Path, names: Sequence[str], pattern: str, each: Optional[int] = None) -> FileSplit:
     """Return at most `each` kept images of every class: the run's own and older ones in turn."""
-    by_class = [sorted((folder / _folder_name(name)).glob(pattern), key=_turn)[:each] for name in names]
+    # "new-00001.png": by number, then by age, "new" before "old".
+    found = [(folder / _folder_name(name)).glob(pattern) for name in names]
+    by_class = [sorted(files, key=lambda file: file.stem.partition("-")[::-1])[:each] for files in found]
     files = [file for of_class in by_class for file in of_class]
     Reading(advice=_DAMAGED).usable(files)
     labels = np.repeat(np.arange(len(names)), list(map(len, by_class)))
     return FileSplit(np.array(list(map(str, files)), str), labels)
-
-
-def _turn(file: Path) -> Tuple[str, str]:
-    age, _, number = file.stem.partition("-")
-    return number, age  # "new" comes before "old"
 
 
 def _folder_name(class_name: str) -> str:

@@ -54,30 +54,20 @@ def _size(predictor: Predictor, asked: Optional[int]) -> Tuple[int, int]:
 
 @dataclass(frozen=True)
 class Scores:
-    """The predictions of a classifier on labelled images, and measures of them.
-
-    Attributes:
-        data: the images.
-        class_names: of the classifier, by its labels.
-        labels: (n,) int: what the images are, by the classifier's labels.
-        probabilities: (n, classes) float32.
-        model: the file or folder that it is from.
-    """
+    """The predictions of a classifier on labelled images, and measures of them."""
 
     data: LabelledImages
-    class_names: Sequence[str]
-    labels: np.ndarray
-    probabilities: np.ndarray
-    model: str = ""
+    class_names: Sequence[str]  # of the classifier, by its labels
+    labels: np.ndarray  # (n,) int: what the images are, by the classifier's labels
+    probabilities: np.ndarray  # (n, classes) float32
+    model: str = ""  # the file or folder that it is from
 
     @property
     def predicted(self) -> np.ndarray:
-        """Return (n,) int: the most probable class of each image."""
         return self.probabilities.argmax(axis=1)
 
     @property
     def accuracy(self) -> float:
-        """Return the share of images whose most probable class is theirs."""
         return float((self.predicted == self.labels).mean())
 
     @property

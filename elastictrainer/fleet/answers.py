@@ -19,9 +19,7 @@ AnyArray = NDArray[Any]  # of whatever type a client sends
 # in a round of fine-tuning weights change by a few percent, and the head's leave zero. The squares of a
 # client's features may be as many times those of the server's own, which come from the same network.
 _LARGEST_GROWTH = 100.0
-_LARGEST_SLOWDOWN = (
-    10.0  # of a round or pass over what was said or allowed: profiles differ between processes
-)
+_LARGEST_SLOWDOWN = 10.0  # of a round over what was said or allowed: profiles differ between processes
 _MOST_DRAWN = 20_000  # examples that a head is solved on; more would take the server's memory
 _JITTER = 1e-6  # of the mean variance: a covariance of few examples has no root otherwise
 
@@ -31,21 +29,13 @@ class Refused(ValueError):
 
 
 class Limits(NamedTuple):
-    """What a client's images can be.
-
-    Attributes:
-        classes: number of the fleet's.
-        width: of a feature vector.
-        images: the most of one client.
-        mean_square: of a feature vector's elements summed, the server's own.
-        seconds: the longest pass over its images.
-    """
+    """What a client's images can be."""
 
     classes: int
-    width: int
-    images: int
-    mean_square: float
-    seconds: float
+    width: int  # of a feature vector
+    images: int  # the most of one client
+    mean_square: float  # of a feature vector's elements summed, the server's own
+    seconds: float  # the longest pass over its images
 
 
 @dataclass(frozen=True)
@@ -53,16 +43,11 @@ class FeatureStatistics:
     """What a linear head can be solved on without an image leaving its client.
 
     The statistics of several clients add up to those of all their images, however the classes are spread.
-
-    Attributes:
-        counts: (classes,) examples.
-        sums: (classes, width) summed features.
-        moment: (width, width) sum over the examples of the outer product of the features.
     """
 
-    counts: Floats
-    sums: Floats
-    moment: Floats
+    counts: Floats  # (classes,) examples
+    sums: Floats  # (classes, width) summed features
+    moment: Floats  # (width, width) sum over the examples of the outer product of the features
 
     @classmethod
     def of(cls, features: AnyArray, labels: NDArray[np.int64], classes: int) -> "FeatureStatistics":
@@ -99,7 +84,6 @@ class FeatureStatistics:
         return cls(counts, sums, moment)
 
     def arrays(self) -> Dict[str, NDArray[np.float32]]:
-        """Return them as arrays by name, to be sent."""
         return {name: getattr(self, name).astype(np.float32) for name in ("counts", "sums", "moment")}
 
     @property
@@ -113,11 +97,9 @@ class FeatureStatistics:
         )
 
     def examples(self, seed: int) -> Tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Draw features of Gaussians with the same class means and shared covariance.
+        """Draw (n, width) float32 features of Gaussians with the class means and a shared covariance.
 
-        Returns:
-            (n, width) float32 features and (n,) int labels: as many as there were, or some 20,000 in the same
-            shares.
+        Their (n,) int labels are as many as there were, or some 20,000 in the same shares.
         """
         means = self.sums / np.maximum(self.counts, 1)[:, None]
         within = (self.moment - means.T @ (means * self.counts[:, None])) / max(1, self.images)
@@ -130,12 +112,8 @@ class FeatureStatistics:
 
 
 class Description(NamedTuple):
-    """What a client says before its first round.
-
-    Attributes:
-        statistics: of its images.
-        full_s: seconds of a round of full training.
-        pass_s: seconds of a forward pass over its images.
+    """What a client says before its first round: the statistics of its images, the seconds of a round of full
+    training, and those of a forward pass over its images.
     """
 
     statistics: FeatureStatistics
@@ -161,10 +139,7 @@ class Trained(NamedTuple):
     seconds: float
 
     def check(self, client: Description, weights: Sequence[AnyArray], round_s: float) -> None:
-        """Raise Refused where this cannot come from a round of `round_s` seconds of this client.
-
-        `weights` are the global values of all N tensors, from which the client started.
-        """
+        """Raise Refused where a round of `round_s`, from the global `weights` (N), cannot give this."""
         if self.tensors and not 0 < self.examples <= client.statistics.images:
             raise Refused(
                 f"it says that it trained on {self.examples} examples, and has {client.statistics.images}"
@@ -179,10 +154,9 @@ class Trained(NamedTuple):
 
 
 def average(updates: Sequence[Trained], weights: Sequence[AnyArray]) -> List[AnyArray]:
-    """Return the new global values of all N tensors; one that nobody trained keeps its value.
+    """Return the new global values of all N tensors, of `weights`; one that nobody trained keeps its value.
 
-    A tensor's new value is the mean over the clients that trained it, weighted by their examples. The clients
-    started from `weights`; all `updates` were checked.
+    It is the mean over the clients that trained the tensor, by their examples. All `updates` were checked.
     """
     sums: Dict[int, Floats] = {}
     examples: Dict[int, int] = {}

@@ -39,7 +39,6 @@ def _data_set(settings: FleetSettings) -> ImageData:
 
 @functools.lru_cache(maxsize=64)
 def _share(settings: FleetSettings, partition: int, partitions: int) -> ImageData:
-    """Return a simulated client's share of the data set."""
     data = _data_set(settings)
     whole = data.train_split
     owner = dirichlet(whole.labels, partitions, settings.concentration, settings.seed, settings.batch_size)
@@ -48,7 +47,6 @@ def _share(settings: FleetSettings, partition: int, partitions: int) -> ImageDat
 
 @functools.lru_cache(maxsize=1)
 def _own(settings: FleetSettings, folder: str, names: Tuple[str, ...], size: Tuple[int, int]) -> ImageData:
-    """Return the images of a client's folder."""
     images = own_images(Path(folder), names)
     return keep_decoded(ImageData(folder, names, {"train": images}, settings.batch_size, size, settings.seed))
 
@@ -62,7 +60,6 @@ def name_of(context: Context) -> str:
 
 
 def _prepared(message: Message, context: Context) -> Tuple[LocalTraining, ImageData, Device]:
-    """Return what a client trains with: the model, its images, its device."""
     settings = FleetSettings.from_config(context.run_config)
     order = message.content["config"]
     names, size = tuple(order["class-names"]), tuple(order["image-size"])

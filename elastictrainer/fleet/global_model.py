@@ -19,27 +19,18 @@ from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.training.evaluation import Evaluator
 
 Row = Dict[str, Union[int, float]]
-_LONGEST_PASS = (
-    10.0  # times the timeout: a client has made a pass when it answers, in a simulation a fast one
-)
+_LONGEST_PASS = 10.0  # timeouts: a client has made a pass when it answers, in a simulation a fast one
 
 
 @dataclass
 class GlobalModel:
-    """The model of a fleet.
-
-    Attributes:
-        clients: by name, those whose description was sound; nobody else trains.
-        seconds: by the clients' profiles, that all rounds so far took: each waits for its slowest client.
-        round_s: seconds of a round.
-        rows: what is known of each round, as in rounds.csv.
-    """
+    """The model of a fleet."""
 
     settings: FleetSettings
-    clients: Dict[str, Description] = field(default_factory=dict)
-    seconds: float = 0.0
-    round_s: float = 0.0
-    rows: List[Row] = field(default_factory=list)
+    clients: Dict[str, Description] = field(default_factory=dict)  # by name; nobody else trains
+    seconds: float = 0.0  # of all rounds by the clients' profiles: each waits for its slowest client
+    round_s: float = 0.0  # of a round
+    rows: List[Row] = field(default_factory=list)  # what is known of each round, as in rounds.csv
 
     def __post_init__(self) -> None:
         training = self.settings.for_training()
@@ -62,7 +53,6 @@ class GlobalModel:
 
     @property
     def weights(self) -> List[NDArray[np.float32]]:
-        """The values of all tensors."""
         return [variable.numpy() for variable in tf_variables(self.model.trainable_weights)]
 
     def to_send(self) -> Dict[int, NDArray[np.float32]]:
@@ -71,10 +61,7 @@ class GlobalModel:
         return {index: values[index].numpy() for index in sorted(self.changed)}
 
     def solve_head(self) -> None:
-        """Solve the head for the images of all clients, without having any, and set the time of a round.
-
-        UsageError where there is no client.
-        """
+        """Solve the head for all clients' images, having none, and set `round_s`; UsageError: no client."""
         if not self.clients:
             raise UsageError(
                 "no client has sent a description of its images that can be used. The lines above say why; "

@@ -44,20 +44,15 @@ class _Selected:
 
 
 class LocalTraining:
-    """One model and its compiled steps, for a client, or for all clients that a process simulates in turn.
-
-    Attributes:
-        model: compiled; its weights are those of the latest round.
-        start: digest of the weights and statistics that every client starts from.
-    """
+    """One model and its compiled steps, for a client, or for all clients that a process simulates in turn."""
 
     def __init__(self, settings: FleetSettings, classes: int):
         """Make the model, for the number of the fleet's `classes`."""
         self.settings, self._training = settings, settings.for_training()
         assembly.configure(settings.seed)
-        self.model = assembly.make_model(self._training, classes)
+        self.model = assembly.make_model(self._training, classes)  # later with the latest round's weights
         self.classes = classes
-        self.start = start_digest(self.model)
+        self.start = start_digest(self.model)  # of what every client starts from
         self._initial = [variable.numpy() for variable in tf_variables(self.model.trainable_weights)]
         self.optimizer = assembly.make_optimizer(self._training)
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
@@ -88,8 +83,8 @@ class LocalTraining:
         """Return the statistics of all images' features, by the network that every client starts from."""
         self._assign({})
         self._head = self._head or SolvableHead(self.model)
-        features_of = self._head.features
-        parts = [(features_of(x).numpy(), y.numpy()) for x, y in data.batches_of(data.train_split)]
+        batches = data.batches_of(data.train_split)
+        parts = [(self._head.features(x).numpy(), y.numpy()) for x, y in batches]
         features, labels = (np.concatenate(part) for part in zip(*parts))
         return FeatureStatistics.of(features, labels.astype(np.int64), self.classes)
 
@@ -102,17 +97,11 @@ class LocalTraining:
         number: int,
         client_state: str = "",
     ) -> Tuple[Trained, str]:
-        """Train for a round.
+        """Train for round `number`, from 1, on which the order of the images depends, for `seconds`.
 
-        Args:
-            tensors: global values, by index, of all tensors that any client has trained so far.
-            data, device: the client's.
-            seconds: of the round.
-            number: of the round, from 1; the order of the images depends on it.
-            client_state: what its latest round returned as its second result; empty before the first.
-
-        Returns:
-            What trained; and what the client needs in its next round: its selection, as JSON text.
+        `tensors` are the global values, by index, of all that any client has trained so far. Returns what
+        trained; and what the client needs as `client_state` in its next round, JSON text: its selection.
+        Empty before the first.
         """
         self._assign(tensors)
         optimizers.reset_slots(self.optimizer, self.model.trainable_variables)
@@ -176,7 +165,6 @@ class LocalTraining:
         return self._trainers[scheme]
 
     def _fit(self, trainer: Trainer, work: RoundWork, data: ImageData, number: int) -> None:
-        """Train an epoch of the steps that `work` has."""
         trainer.fit(
             data.stream, steps_per_epoch=work.steps, initial_epoch=number - 1, epochs=number, verbose=0
         )
@@ -201,15 +189,9 @@ def dirichlet(
 ) -> NDArray[np.int64]:
     """Divide examples among clients, each class in shares drawn from a Dirichlet distribution.
 
-    Args:
-        labels: (n,) int.
-        clients: how many.
-        concentration: below 1: each class is with few clients; above 10: about equal shares.
-        seed: of the shares, and of which examples.
-        least: examples that each client must get; shares are drawn again until it does.
-
-    Returns:
-        (n,) int: each example's client, from 0. UsageError where there are too few for so many clients.
+    A `concentration` below 1 leaves each class with few clients; one above 10 makes about equal shares. They
+    are drawn again until each client gets the `least`. Returns (n,) int: the client, from 0, of each of the
+    (n,) int `labels`; UsageError where there are too few for so many clients.
     """
     labels = np.asarray(labels)
     if clients < 1 or clients * least > len(labels):

@@ -16,18 +16,12 @@ _MOST_SCORING = 1 / 3  # of a round
 
 @dataclass(frozen=True)
 class RoundWork:
-    """A client's work in a round.
+    """A client's work in a round."""
 
-    Attributes:
-        rho: the time of a step over a full step's; None: all tensors train, and none is scored.
-        steps: minibatches to train on; 0: the client sits the round out.
-        scored: minibatches that tensors are scored on; 0: the last layers train, as deep as the time allows,
-            or an earlier selection holds.
-        scoring_s: seconds that it takes.
-    """
-
-    rho: Optional[float]
-    steps: int
+    rho: Optional[float]  # a step's time over a full step's; None: all tensors train, and none is scored
+    steps: int  # minibatches to train on; 0: the client sits the round out
+    # Minibatches that tensors are scored on, in so many seconds; 0: the last layers train, as deep as the
+    # time allows, or an earlier selection holds.
     scored: int = 0
     scoring_s: float = 0.0
 
@@ -44,23 +38,16 @@ class Device:
         return 1e-3 * self.slow_down * steps * self.profile.step_time(mask)
 
     def full_seconds(self, steps: float) -> float:
-        """Return how long so many full steps take."""
         return 1e-3 * self.slow_down * steps * self.profile.full_ms
 
     def work(self, rule: str, seconds: float, steps: int, least_rho: float, scored: int) -> RoundWork:
-        """Return what the client does in a round.
+        """Return what the client does in a round of `seconds`, with `steps` minibatches of all its images.
 
-        With "elastic" it passes over all its images where a step can be made short enough for that; no step
-        is shorter than `least_rho` of a full one, and in the time that is left fewer images are trained on.
-
-        Args:
-            rule: "elastic"; "full": full steps on all images, however long that takes; "drop": the same, but
-                not at all where that exceeds the round.
-            seconds: of the round.
-            steps: minibatches of all its images.
-            least_rho: 0 to 1; 1: full steps only.
-            scored: minibatches that tensors are to be scored on, where some are to be left out and the time
-                allows; 0: an earlier selection holds.
+        By the rule "elastic" it passes over all its images where a step can be made short enough for that; no
+        step is shorter than `least_rho` (0 to 1) of a full one, and in the time that is left fewer images are
+        trained on. "full": full steps on all images, however long that takes; "drop": the same, but not at
+        all where that exceeds the round. Tensors are scored on `scored` minibatches where some are to be left
+        out and the time allows; 0: an earlier selection holds.
         """
         full_s = self.full_seconds(steps)
         if rule == "full" or full_s <= seconds:

@@ -21,7 +21,6 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train the fleet's model, round by round."""
     with printed():
         began = time.monotonic()
         settings = FleetSettings.from_config(context.run_config)
@@ -46,7 +45,6 @@ class Server:
     """
 
     def __init__(self, grid: Grid, model: GlobalModel):
-        """`grid` carries the messages; `model` is the server's."""
         self.model = model
         self._grid = grid
         self._names: Dict[int, str] = {}  # of clients, by node id
@@ -89,10 +87,7 @@ class Server:
         }
 
     def report(self, number: int, began: float) -> None:
-        """Test the model after round `number`; say how good it is, and how long the rest will take.
-
-        `began` is when the work did, by the monotonic clock.
-        """
+        """Test the model after round `number`; say how good it is, and how long the rest will take."""
         row = self.model.evaluate(number, self._about if number else {})
         LOG.info(f"fleet: {_line(row, self.model.settings.rounds, time.monotonic() - began)}")
 

@@ -12,48 +12,30 @@ from elastictrainer.fleet.round_work import RULES
 
 @dataclass(frozen=True)
 class FleetSettings:
-    """What `flwr run --run-config` sets; the keys have hyphens there (`image-size`).
+    """What `flwr run --run-config` sets; the keys have hyphens there (`image-size`)."""
 
-    Attributes:
-        dataset: as of et-train: the server tests on its test part, and simulated clients divide its training
-            part. Other clients have images of their own.
-        model, weights, image_size, batch_size, optimizer, learning_rate, seed: as of et-train; 0 as
-            `image_size` is the model's own.
-        rounds: how many.
-        seconds: of a round; 0: what full training takes the slowest of the faster half of the clients.
-        rule: see `round_work`.
-        least_rho: of elastic clients, the least time of a step over a full step's.
-        importance_batches: minibatches that an elastic client scores its tensors on.
-        clients: the server waits for so many before the first round.
-        most_images: of one client; one that says it has more is refused.
-        timeout: seconds by the clock that the server waits for the answers of a round.
-        concentration: of the Dirichlet distribution that divides the classes among simulated clients.
-        slow_downs: by simulated client, how many times as long its steps are counted to take, "1,1,4"; those
-            beyond the list: 1.
-        profile: file of the model's profile; it is made where there is none. Empty: made for each run.
-        output: folder for rounds.csv and model.keras; empty: nothing is written.
-    """
-
+    # As of et-train. Simulated clients divide the training part of the server's data; others have their own.
     dataset: str = "demo"
     model: str = "demo"
     weights: str = "imagenet"
-    image_size: int = 0
+    image_size: int = 0  # 0: the model's own
     batch_size: int = 4
     optimizer: str = "sgd"
     learning_rate: float = 1e-4
     seed: int = 0
     rounds: int = 5
-    seconds: float = 0.0
-    rule: str = "elastic"
-    least_rho: float = 0.5
-    importance_batches: int = 3
-    clients: int = 2
-    most_images: int = 50_000
-    timeout: float = 600.0
-    concentration: float = 0.5
+    seconds: float = 0.0  # of a round; 0: of full training by the slowest of the faster half of the clients
+    rule: str = "elastic"  # see `round_work`
+    least_rho: float = 0.5  # of elastic clients, the least time of a step over a full step's
+    importance_batches: int = 3  # that an elastic client scores its tensors on
+    clients: int = 2  # that the server waits for before the first round
+    most_images: int = 50_000  # of one client; one that says it has more is refused
+    timeout: float = 600.0  # seconds by the clock that the server waits for the answers of a round
+    concentration: float = 0.5  # of the Dirichlet distribution that divides classes among simulated clients
+    # By simulated client, how many times as long its steps are counted to take, "1,1,4"; those beyond: 1.
     slow_downs: str = ""
-    profile: str = ""
-    output: str = ""
+    profile: str = ""  # file of the model's; it is made where there is none; empty: made for each run
+    output: str = ""  # folder for rounds.csv and model.keras; empty: nothing is written
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> "FleetSettings":
@@ -105,5 +87,4 @@ class FleetSettings:
 
     @property
     def output_folder(self) -> Optional[Path]:
-        """Where results are written; None: nowhere."""
         return Path(self.output) if self.output else None

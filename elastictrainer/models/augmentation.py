@@ -1,43 +1,35 @@
 """Random changes of training images, in layers of Keras that the exported model is without."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
 from elastictrainer.registry import AUGMENT
 from elastictrainer.steps.keras_compat.layers import layers_inside
 
-# Layers that change their input in training only: all that `make_layers` makes.
-AUGMENTATION = (
-    tf.keras.layers.RandomFlip,
-    tf.keras.layers.RandomRotation,
-    tf.keras.layers.RandomTranslation,
-    tf.keras.layers.RandomZoom,
-    tf.keras.layers.RandomContrast,
-    tf.keras.layers.RandomBrightness,
-)
+# By attributes of `Augmentation`: layers that change their input in training only, and their arguments.
+_LAYERS: Dict[str, Tuple[Any, Callable[[float], List[Any]]]] = {
+    "flip": (tf.keras.layers.RandomFlip, lambda _: ["horizontal"]),
+    "rotation": (tf.keras.layers.RandomRotation, lambda turns: [turns]),
+    "shift": (tf.keras.layers.RandomTranslation, lambda share: [share, share]),
+    "zoom": (tf.keras.layers.RandomZoom, lambda share: [(-share, share)]),
+    "contrast": (tf.keras.layers.RandomContrast, lambda share: [share]),
+    "brightness": (tf.keras.layers.RandomBrightness, lambda share: [share, (0, 255)]),
+}
+AUGMENTATION = tuple(kind for kind, _ in _LAYERS.values())
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The largest random changes of a training image; zero: none.
+    """The largest random changes of a training image; zero: none."""
 
-    Attributes:
-        flip: whether it is mirrored left to right.
-        rotation: to either side, in turns.
-        shift: in each direction, as a share of the image's height and width.
-        zoom: in or out, as a share.
-        contrast: up or down, as a share.
-        brightness: up or down, as a share of white.
-    """
-
-    flip: bool = False
-    rotation: float = 0.0
-    shift: float = 0.0
-    zoom: float = 0.0
-    contrast: float = 0.0
-    brightness: float = 0.0
+    flip: bool = False  # it is mirrored left to right
+    rotation: float = 0.0  # to either side, in turns
+    shift: float = 0.0  # in each direction, as a share of the image's height and width
+    zoom: float = 0.0  # in or out, as a share
+    contrast: float = 0.0  # up or down, as a share
+    brightness: float = 0.0  # up or down, as a share of white
 
 
 # By the names of `registry.AUGMENT`. 0.03 turns are 11 degrees: a camera that is not held level.
@@ -59,16 +51,8 @@ def from_preset(preset: str, rotation: Optional[float] = None, flip: Optional[bo
 
 def make_layers(augmentation: Augmentation) -> List[Any]:
     """Make the layers to call in turn on pixels (batch, H, W, 3) in 0..255. They compute in float32."""
-    keras, a = tf.keras.layers, augmentation
-    all_kinds: List[Tuple[float, Any, List[Any]]] = [
-        (a.flip, keras.RandomFlip, ["horizontal"]),
-        (a.rotation, keras.RandomRotation, [a.rotation]),
-        (a.shift, keras.RandomTranslation, [a.shift, a.shift]),
-        (a.zoom, keras.RandomZoom, [(-a.zoom, a.zoom)]),
-        (a.contrast, keras.RandomContrast, [a.contrast]),
-        (a.brightness, keras.RandomBrightness, [a.brightness, (0, 255)]),
-    ]
-    return [kind(*arguments, dtype="float32") for amount, kind, arguments in all_kinds if amount]
+    amounts = {name: amount for name, amount in vars(augmentation).items() if amount}
+    return [_LAYERS[name][0](*_LAYERS[name][1](amounts[name]), dtype="float32") for name in amounts]
 
 
 def find_layers(model: tf.keras.Model) -> List[Any]:
@@ -77,5 +61,4 @@ def find_layers(model: tf.keras.Model) -> List[Any]:
 
 
 def layer_kinds(model: tf.keras.Model) -> List[str]:
-    """Name the kinds of the model's augmentation layers."""
     return [type(layer).__name__ for layer in find_layers(model)]

@@ -39,7 +39,6 @@ def deployed(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Mode
 
 
 def _logits(model: tf.keras.Model, class_names: Sequence[str]) -> tf.keras.Model:
-    """Build the model from pixels to logits, without its augmentation layers."""
     if model.output_shape[-1] != len(class_names):
         raise UsageError(
             f"the model has {model.output_shape[-1]} outputs, and there are {len(class_names)} class names."
@@ -59,14 +58,12 @@ def export(
 
     Args:
         model: from raw pixels (batch, H, W, 3) in 0..255 to logits (batch, classes).
-        class_names: by label.
-        format: "saved_model" (a folder, with class names in assets.extra), "keras",
-            "tflite" (float32), "tflite-int8" (8-bit weights; the runtime chooses float or integer
-            arithmetic), or "tflite-full-int8" (integers only: one image of uint8 pixels to uint8, the
-            probabilities times 256). TFLite files give probabilities (batch, classes) and contain labels.txt
-            and preprocessing.txt.
+        format: "saved_model" (a folder, with class names in assets.extra), "keras", "tflite" (float32),
+            "tflite-int8" (8-bit weights; the runtime chooses float or integer arithmetic), or
+            "tflite-full-int8" (integers only: one image of uint8 pixels to uint8, the probabilities times
+            256). TFLite files give probabilities (batch, classes) and contain labels.txt and
+            preprocessing.txt.
         path: the file or folder to write. After a failure what was there is there still.
-        overwrite: replace what exists at `path`.
         sample: training images (n, H, W, 3) uint8, for tflite-full-int8: they decide the ranges of integers.
 
     Raises:

@@ -22,26 +22,17 @@ from elastictrainer.steps.folding import Folding
 from elastictrainer.steps.keras_compat.layers import compute_in_float32
 
 _SUM_OFF = 1e-3  # of probabilities, 8-bit weights included
-_FORMATS = "a run folder, a .keras file, a .tflite file"
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """A classifier.
+    """A classifier."""
 
-    Attributes:
-        source: the file or folder that it is from.
-        probabilities: from images (n, H, W, 3) float32 in 0..255 to (n, classes).
-        input_shape: (n, H, W, 3) with None for a dimension that it leaves open.
-        class_names: by label; None where the file does not say.
-        sum_off: how far the sum of an image's probabilities may be from 1.
-    """
-
-    source: Path
-    probabilities: Callable[[np.ndarray], np.ndarray]
-    input_shape: Sequence[Optional[int]]
-    class_names: Optional[Sequence[str]] = None
-    sum_off: float = _SUM_OFF
+    source: Path  # the file or folder that it is from
+    probabilities: Callable[[np.ndarray], np.ndarray]  # of images (n, H, W, 3) in 0..255: (n, classes)
+    input_shape: Sequence[Optional[int]]  # (n, H, W, 3) with None for a dimension that it leaves open
+    class_names: Optional[Sequence[str]] = None  # by label; None where the file does not say
+    sum_off: float = _SUM_OFF  # how far the sum of an image's probabilities may be from 1
 
     def __post_init__(self) -> None:
         if len(self.input_shape) != 4 or self.input_shape[-1] not in (3, None):
@@ -76,13 +67,9 @@ class Predictor:
 def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = False) -> Predictor:
     """Load the classifier of a run, or of a file in a format that `et-train` or `et-export` writes.
 
-    Args:
-        target: a run folder, a Keras file, a TFLite file.
-        weights: of a run, "best" or "last"; None: the best where there are such.
-        trust: also read what can run code: see `user_models.read`; TFLite files with TensorFlow's ops.
-
-    Raises:
-        UsageError: there is none, it is damaged, it would need `trust`, or it classifies no pictures.
+    `weights` of a run are "best" or "last"; None: the best where there are such. With `trust` also what can
+    run code is read: see `user_models.read`; TFLite files with TensorFlow's ops. UsageError where there is
+    none, it is damaged, it would need `trust`, or it classifies no pictures.
     """
     path = Path(target)
     is_run = (path / "config.yaml").is_file()
@@ -102,7 +89,7 @@ def load(target: Union[str, Path], weights: Optional[str] = None, trust: bool = 
         sum_off = _SUM_OFF + file.rounding
         return Predictor(path, file.probabilities, file.input_shape, file.class_names, sum_off)
     what = "is none of these" if path.exists() else "does not exist"
-    raise UsageError(f"{path} {what}: {_FORMATS}.")
+    raise UsageError(f"{path} {what}: a run folder, a .keras file, a .tflite file.")
 
 
 def _keras(path: Path, trust: bool) -> Predictor:
@@ -147,13 +134,7 @@ def _names_next_to(path: Path, count: Optional[int]) -> Optional[Sequence[str]]:
 
 
 class TFLiteFile:
-    """A network of one input and one output, in float32 or in integers of 8 bits with their scale.
-
-    Attributes:
-        class_names: by label; None where the file does not say.
-        input_shape: (n, H, W, channels) with None for a dimension that it leaves open.
-        rounding: how far the rounding to integers may put off the sum of an image's probabilities.
-    """
+    """A network of one input and one output, in float32 or in integers of 8 bits with their scale."""
 
     def __init__(self, path: Path, trust: bool):
         """Read a file; UsageError where it is damaged, needs `trust`, or computes with other numbers."""
@@ -189,10 +170,10 @@ class TFLiteFile:
             )
         self.input_shape = [None if size < 0 else int(size) for size in self._input["shape_signature"]]
         unit, classes = self._output["quantization"][0], int(self._output["shape"][-1])
+        # How far this may put off the sum of an image's probabilities.
         self.rounding = unit * classes if self._in_integers else 0.0
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
-        """Return (n, classes) float32, of images (n, H, W, 3) float32 in 0..255."""
         return np.stack([self._of_one(image[None]) for image in images])
 
     def _of_one(self, image: np.ndarray) -> np.ndarray:

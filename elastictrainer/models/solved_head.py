@@ -23,13 +23,7 @@ _TOLERANCE = 1e-6  # of the objective, relative; the test accuracy no longer cha
 
 
 class SolvableHead:
-    """The linear `Dense` layer at a model's end, and the network before it.
-
-    Attributes:
-        layer: the layer.
-        features: from the model's inputs to what reaches the layer, (batch, width), in inference mode.
-        held: number of columns, the first ones, that stay as they are (`hold_columns`).
-    """
+    """The linear `Dense` layer at a model's end, and the network before it."""
 
     def __init__(self, model: tf.keras.Model):
         """Find the head of a functional model; UsageError, with the reason, where it cannot be solved."""
@@ -39,18 +33,18 @@ class SolvableHead:
         if why:
             raise UsageError(f"the head cannot be solved: {why}.")
         self.layer = last
-        self.held: int = getattr(last, _HELD, 0)
+        self.held: int = getattr(last, _HELD, 0)  # first columns that stay as they are (`hold_columns`)
         network = tf.keras.Model(model.inputs, last.input)
         folding = Folding(network)
 
         def features(inputs: Any) -> tf.Tensor:
             return tf.cast(folding.call(lambda: network(inputs, training=False)), tf.float32)
 
+        # From the model's inputs to what reaches the layer, (batch, width), in inference mode.
         self.features: Callable[[Any], tf.Tensor] = tf.function(features, reduce_retracing=True)
 
     @property
     def classes(self) -> int:
-        """Return the number of logits."""
         return int(self.layer.units)
 
     def held_columns(self) -> Optional[Tuple[NDArray[np.floating], NDArray[np.floating]]]:
@@ -62,7 +56,6 @@ class SolvableHead:
 
     @property
     def kernel(self) -> tf.Variable:
-        """Return the layer's kernel, (features, classes)."""
         return tf_variable(self.layer.kernel)
 
     def assign(self, kernel: NDArray[np.floating], bias: NDArray[np.floating]) -> None:
@@ -123,12 +116,11 @@ def solve(
         features: (n, width) float.
         targets: (n, classes) float; each row adds up to 1. A class without examples gets low logits.
         weights: (n,) of the examples; None: all count alike.
-        use_bias: False: the bias is zero.
         held: (width, k) kernel and (k,) bias of the first k classes, which are not fitted; None: all are.
 
     Returns:
         (width, classes) kernel and (classes,) bias, float32; and the mean loss of the examples, without the
-        penalty, in nats. UsageError where a feature is not finite.
+            penalty, in nats. UsageError where a feature is not finite.
     """
     from scipy.optimize import minimize
 

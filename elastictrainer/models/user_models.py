@@ -89,10 +89,7 @@ def loading_problem(model: tf.keras.Model) -> str:
 
 
 def _own_classes(config: Dict[str, Any], source: str) -> Dict[str, Any]:
-    """Import the classes of other modules that a configuration names, by the names that Keras looks up.
-
-    UsageError, naming the `source` of the configuration, where one is not found.
-    """
+    """Import the classes of other modules that the configuration of `source` names, by Keras' names."""
     found: Dict[str, Any] = {}
     for _, part in _unsafe_parts(config):
         name, module = part["class_name"], part.get("module")
@@ -135,8 +132,11 @@ def _danger(name: str, module: Any, value: Dict[str, Any]) -> str:
     if name == "function":
         known = _is_known_function(module, value.get("config"))
         return "" if known else f"the function {module}:{value.get('config')}"
-    is_own = module is not None and not _is_known(module) and not _is_layer_of_applications(module, name)
-    return f"the class {module}.{name}" if is_own else ""
+    if module is None or _is_known(module):
+        return ""
+    # A layer that one of Keras' networks is made of, such as ConvNeXt's LayerScale.
+    is_part = getattr(application_layers().get(name), "__module__", None) == module
+    return "" if is_part else f"the class {module}.{name}"
 
 
 def _is_known_function(module: Any, name: Any) -> bool:
@@ -150,22 +150,15 @@ def _is_known(module: Any) -> bool:
     return package in _PACKAGES and not any(part in _NOT_PARTS for part in inner)
 
 
-def _is_layer_of_applications(module: Any, name: str) -> bool:
-    """Return whether it is a layer that one of Keras' networks is made of, such as ConvNeXt's LayerScale."""
-    kind = application_layers().get(name)
-    return kind is not None and kind.__module__ == module
-
-
 def _parts(module: str) -> Tuple[str, ...]:
     """Return the parts of a module's name; "src", under which Keras keeps them, is left out."""
     return tuple(part for part in module.split(".") if part != "src")
 
 
 def from_function(name: str, classes: int, input_shape: Tuple[int, int, int]) -> tf.keras.Model:
-    """Call the user's function "package.module:function"; UsageError where it cannot be imported, or raises.
+    """Call the user's "package.module:function", with `num_classes` and `input_shape` if it takes them.
 
-    It gets what it has parameters for: `classes` as `num_classes`, and `input_shape` (height, width,
-    channels).
+    UsageError where it cannot be imported, or raises.
     """
     function = import_object("--model", name)
     arguments = {"num_classes": classes, "input_shape": input_shape}

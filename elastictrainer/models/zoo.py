@@ -45,24 +45,16 @@ class WeightsFile:
 
 @dataclass(frozen=True)
 class Architecture:
-    """The parts of one of the built-in models.
+    """The parts of one of the built-in models."""
 
-    Attributes:
-        backbone: from input shape (H, W, 3) and weights file (None: random weights) to a Keras model that
-            gives features (batch, h, w, channels) or pooled features (batch, channels).
-        preprocess: from raw pixels (batch, H, W, 3) in 0..255 to the values that the backbone was trained on.
-        image_size: default height and width, in pixels.
-        weights: tells the file of its pre-trained weights; it may take as long as making the backbone.
-        least_size: smallest height and width, in pixels.
-        augment: its default augmentation, a name of `registry.AUGMENT`.
-    """
-
+    # From input shape (H, W, 3) and weights file (None: random weights) to a Keras model that gives features
+    # (batch, h, w, channels) or pooled features (batch, channels).
     backbone: Callable[[Shape, Optional[str]], tf.keras.Model]
-    preprocess: Callable[[Any], Any]
-    image_size: int
-    weights: Callable[[], WeightsFile]
-    least_size: int = 1
-    augment: str = "flip"
+    preprocess: Callable[[Any], Any]  # raw pixels (batch, H, W, 3) in 0..255, as the backbone had them
+    image_size: int  # default height and width, in pixels
+    weights: Callable[[], WeightsFile]  # of its pre-training; may take as long as making the backbone
+    least_size: int = 1  # smallest height and width, in pixels
+    augment: str = "flip"  # its default augmentation, a name of `registry.AUGMENT`
 
 
 def architecture(name: str) -> Architecture:
@@ -97,7 +89,6 @@ def create(
     Args:
         name: of `registry.MODEL`; a path to a `.keras` file; or "package.module:function", see
             `user_models.from_function`.
-        classes: number of classes, the width of the head.
         image_size: height and width in pixels; None: the model's default.
         weights: "imagenet" (demo network: its own pre-training), "none" (random weights), or a file.
         head_init: "zeros" (the backbone gets no gradient before the head's first update), "solve" (the same,
@@ -189,9 +180,7 @@ def input_size(model: tf.keras.Model, fallback: int) -> Tuple[int, int]:
 class Preprocessing:
     """An order of channels, then a scale and an offset for each.
 
-    Attributes:
-        order: for each channel that the backbone takes, the channel of the picture (red, green, blue).
-        scale, offset: by channel of the backbone.
+    `order` has for each channel that the backbone takes that of the picture (red, green, blue).
     """
 
     order: Tuple[int, ...] = _RGB
@@ -218,10 +207,7 @@ def _plain(values: Tuple[float, ...]) -> Union[float, List[float]]:
 
 
 def infer_preprocessing(function: Callable[[np.ndarray], np.ndarray]) -> Preprocessing:
-    """Find how a `preprocess_input` of Keras' changes pixels, by giving it some.
-
-    ValueError where it does more than to reorder, scale and shift channels.
-    """
+    """Find how a `preprocess_input` orders, scales and shifts channels; ValueError if it does more."""
 
     def apply(pixels: Any) -> np.ndarray:
         return np.array(function(np.array(pixels, np.float64).reshape(1, -1, 1, 3))).reshape(-1, 3)

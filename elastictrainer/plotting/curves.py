@@ -10,20 +10,14 @@ from elastictrainer.runs.run_folder import RunFolder
 
 
 class Quantity(NamedTuple):
-    """Something to draw.
-
-    Attributes:
-        name: for the title and the axis.
-        unit: of the axis; "time": a unit of time, as long as the times are.
-        keys: where its value is in a record of metrics.jsonl: under the first key that has one. A run that
-            tests once, at its end, has validation images in its metrics.
-        factor: of the value there.
-    """
+    """Something to draw; "time" stands for the unit that suits the times."""
 
     name: str
     unit: str
+    # Of its value in a record of metrics.jsonl; the first that has one counts. A run that tests once, at its
+    # end, has validation images in its metrics.
     keys: Tuple[str, ...]
-    factor: float = 1.0
+    factor: float = 1.0  # of the value there
 
     def of(self, record: Dict[str, float]) -> Optional[float]:
         """Return the value in a record; None if it was not measured."""
@@ -78,7 +72,6 @@ def _with_unit(name: str, unit: str) -> str:
 
 
 def _points(run: RunFolder, x: str, y: str) -> Tuple[np.ndarray, np.ndarray]:
-    """Return x and y of a run's evaluations: (n,) each."""
     points = []
     for record in run.metrics():
         at, value = X[x].of(record), Y[y].of(record)

@@ -3,7 +3,7 @@
 import re
 import zlib
 from pathlib import Path, PurePath
-from typing import Dict, List, NamedTuple, Sequence, Union
+from typing import Dict, List, NamedTuple, Sequence, Tuple, Union
 
 import matplotlib
 import matplotlib.figure
@@ -54,9 +54,7 @@ def save(drawing: Drawing, path: Union[str, Path]) -> None:
 
 
 def save_data(drawing: Drawing, path: Union[str, Path]) -> None:
-    """Write the data of a drawing as CSV with a header line."""
-    columns = list(drawing.rows[0]) if drawing.rows else []
-    write_csv(path, columns, ([row.get(name) for name in columns] for row in drawing.rows))
+    write_csv(path, drawing.rows[0], (row.values() for row in drawing.rows))
 
 
 class Style(NamedTuple):
@@ -128,18 +126,11 @@ def cut_to(name: str, most: int = 32) -> str:
     return name if len(name) <= most else f"{name[:8]}..{name[10 - most :]}"
 
 
-class TimeUnit(NamedTuple):
-    """A unit that gives a picture's times two to four digits."""
-
-    name: str
-    seconds: float
-
-
-def time_unit(longest_s: float) -> TimeUnit:
-    """Return the unit for times up to `longest_s` seconds."""
+def time_unit(longest_s: float) -> Tuple[str, float]:
+    """Return name and seconds of the unit in which times up to `longest_s` have two to four digits."""
     if longest_s <= 600:
-        return TimeUnit("s", 1.0)
-    return TimeUnit("min", 60.0) if longest_s <= 7200 else TimeUnit("h", 3600.0)
+        return "s", 1.0
+    return ("min", 60.0) if longest_s <= 7200 else ("h", 3600.0)
 
 
 def evenly_spaced(count: int, most: int) -> List[int]:

@@ -12,7 +12,7 @@ from elastictrainer.plotting.curves import curves
 from elastictrainer.plotting.drawing import Drawing, label, pyplot, subject, time_unit
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.files import render, write_text
-from elastictrainer.runs.run_folder import RunFolder, sampled
+from elastictrainer.runs.run_folder import RunFolder, spread
 
 _NAMES = ("run", "model", "scheme")  # columns that hold names
 _LONG = ("data", "class_names")  # of environment.json: lists of files, for the program
@@ -20,11 +20,8 @@ _ITEMS = 12  # of a list that are shown
 
 
 def table_rows(runs: Sequence[RunFolder]) -> List[Dict[str, str]]:
-    """Return the cells by column heading, a row for each run; "-" stands for what was not measured.
-
-    A column in which no row has a value is left out. UsageError where a run is not finished.
-    """
-    unit = time_unit(max(run.summary()["train_seconds"] for run in runs))
+    """Return a row for each finished run by heading; "-": not measured; columns of "-" are left out."""
+    unit, unit_s = time_unit(max(run.summary()["train_seconds"] for run in runs))
     cells = []
     for run in runs:
         summary, settings = run.summary(), run.config()
@@ -36,8 +33,8 @@ def table_rows(runs: Sequence[RunFolder]) -> List[Dict[str, str]]:
                 "time asked": settings.get("time") or "-",
                 "rho asked": _cell(asked_rho(settings), ".2f"),
                 "rho got": _cell(summary.get("rho_achieved"), ".3f"),
-                "accuracy": _cell(summary.get("accuracy"), ".2%").replace("%", " %") + sampled(summary, 100),
-                "training time": f"{summary['train_seconds'] / unit.seconds:.1f} {unit.name}",
+                "accuracy": _cell(summary.get("accuracy"), ".2%").replace("%", " %") + spread(summary, 100),
+                "training time": f"{summary['train_seconds'] / unit_s:.1f} {unit}",
             }
         )
     return [{k: text for k, text in row.items() if any(other[k] != "-" for other in cells)} for row in cells]
@@ -73,7 +70,6 @@ def write(runs: Sequence[RunFolder], path: Union[str, Path]) -> None:
 
 
 def _about(run: RunFolder) -> Dict[str, object]:
-    """Return the values that the page's template needs for one run."""
     figures = {}
     if any("selected" in record for record in run.selections()):
         figures["Selected tensors"] = _picture(tensors.selection(run))
@@ -100,7 +96,6 @@ def _shown(value: object) -> str:
 
 
 def _picture(drawing: Drawing) -> str:
-    """Return a figure as a `data:` URL of a PNG."""
     buffer = io.BytesIO()
     drawing.figure.savefig(buffer, dpi=110, format="png")
     pyplot.close(drawing.figure)

@@ -76,7 +76,6 @@ def by_layer(profile: Profile) -> Drawing:
 
 
 def _layers(profile: Profile) -> Dict[str, List[int]]:
-    """Return the tensors of each layer, layers from the input to the output."""
     layers: Dict[str, List[int]] = {}
     for i in profile.order:
         layers.setdefault(layer_of(profile.names[i]), []).append(int(i))

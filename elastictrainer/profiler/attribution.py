@@ -30,17 +30,12 @@ Bodies = Dict[str, Dict[str, str]]
 
 @dataclass(frozen=True)
 class Charge:
-    """The op or tensors that an op's time is charged to.
+    """The op or tensors that an op's time is charged to."""
 
-    Attributes:
-        kind: FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (runs
-            when a member is updated) or NEVER (in the graph, but nothing needs it: a gradient of the input,
-            for example).
-        members: for BACKWARD and UPDATE the tensors S(op) any of which makes it run, for FORWARD the tensors
-            R(op) it depends on; as bits, tensor i being bit i.
-    """
-
+    # FORWARD (runs in every step), BACKWARD (runs when a member's gradient is wanted), UPDATE (when a member
+    # is updated) or NEVER (in the graph, but nothing needs it: a gradient of the input, for example).
     kind: str
+    # The tensors S(op) any of which makes it run, of FORWARD R(op) that it depends on; tensor i is bit i.
     members: int
 
 
@@ -49,15 +44,9 @@ def attribute(
 ) -> Tuple[List[str], List[Charge]]:
     """Charge every op of a traced training step by plain reachability in its graph, without layer names.
 
-    Args:
-        operations: the graph's ops, producers before consumers.
-        loss: the loss tensor.
-        gradients: per trainable tensor its gradient: a tensor, an IndexedSlices, or None where there is none.
-        handles: per trainable tensor the graph's tensor of its resource handle, or None where the graph has
-            none.
-
-    Returns:
-        The op names and their charges, in the order of `operations`.
+    The `operations` are in order, producers before consumers. There is for each trainable tensor a gradient,
+    and the graph's tensor of its resource handle, or None where the graph has none. Returns the op names and
+    their charges, in the same order.
     """
     forward = {name for name, needed in _needed(operations, {loss.op.name: 1}).items() if needed}
     # By tensor: one op may yield the gradients of several variables.
@@ -123,10 +112,7 @@ def _updated(
 
 
 def depends_on(operations: Sequence[Op], handles: Sequence[Optional[Tensor]]) -> List[int]:
-    """Return the tensors R(op) that each op depends on, as bits: tensor i is bit i.
-
-    `operations` and `handles` are as for `attribute`; a handle may be of an op that is not there.
-    """
+    """Return the tensors R(op) that each op depends on, as bits: tensor i is bit i."""
     found: Dict[str, int] = dict.fromkeys((op.name for op in operations), 0)
     for i, handle in enumerate(handles):
         if handle is not None and handle.op.name in found:
@@ -157,21 +143,13 @@ def _has_side_effect(op: Op) -> bool:
 
 
 class Functions(GraphLibrary):
-    """The functions of a graph, for asking what their outputs depend on.
-
-    Labels are sets as bits: what an output is wanted for.
-    """
+    """The functions of a graph, for asking what their outputs depend on; labels are sets as bits."""
 
     def labelled(self, name: str, outputs: List[int]) -> Tuple[List[int], Labels]:
-        """Label a function's inputs and ops with the tensors whose gradients need them.
+        """Label a function's inputs and ops with the tensors whose gradients need them, from `outputs` on.
 
-        Args:
-            name: of the function.
-            outputs: a label for each output.
-
-        Returns:
-            A label for each input; and for each op by name, those in called functions under their bare names,
-            those in loops as `LOOP/body/OP` and `LOOP/cond/OP`; 0 for what no labelled output needs.
+        Returns a label for each input; and for each op by name, those in called functions under their bare
+        names, those in loops as `LOOP/body/OP` and `LOOP/cond/OP`; 0 for what no labelled output needs.
         """
         function = self.functions[name]
         nodes = {node.name: node for node in function.node_def}
@@ -235,16 +213,10 @@ class Functions(GraphLibrary):
 def bodies_of(
     graph: Graph, charges: Sequence[Charge], gradients: Sequence[Gradient]
 ) -> Tuple[Bodies, Dict[str, Charge]]:
-    """Collect the ops inside the functions that the graph's ops call.
+    """Collect the ops inside the functions that the graph's ops call; arguments as from and for `attribute`.
 
-    Args:
-        graph: of a traced training step.
-        charges: of its ops, in order.
-        gradients: per trainable tensor a tensor, an IndexedSlices or None.
-
-    Returns:
-        For each calling op, in graph order, what each op inside is to be charged to: the call; or a part of
-        the call, `CALL#MEMBERS`, where not all of its outputs need the op. And the parts' charges.
+    Returns for each calling op, in graph order, what each op inside is to be charged to: the call; or a part
+    of the call, `CALL#MEMBERS`, where not all of its outputs need the op. And the parts' charges.
     """
     bodies: Bodies = {}
     parts: Dict[str, Charge] = {}
@@ -261,11 +233,7 @@ def bodies_of(
 def read_by_calls(
     graph: Graph, charges: Sequence[Charge], gradients: Sequence[Gradient]
 ) -> Dict[str, List[int]]:
-    """Return, for each backward op that calls a function and each of its inputs, the tensors whose gradients
-    need it, as bits.
-
-    `graph`, `charges` and `gradients` are as for `bodies_of`.
-    """
+    """Return for each backward call and each of its inputs the tensors whose gradients need it, as bits."""
     return {
         op.name: inputs
         for op, charge, inputs, _ in _labelled_calls(graph, charges, gradients)

@@ -30,9 +30,7 @@ def cheapest(profile: Profile) -> Mask:
 
 
 def earliest(profile: Profile) -> Mask:
-    """Select one tensor, (N,) bool, that needs nearly all activation gradients (dy) and has little dW work
-    itself.
-    """
+    """Select one tensor, (N,) bool, that needs nearly all dy work and has little dW work itself."""
     dy = profile.dy.amount_per_tensor() - profile.t_dw
     return _only(profile, int(np.argmax(np.where(profile.connected, dy, -np.inf))))
 
@@ -48,8 +46,7 @@ def _only(profile: Profile, tensor: int) -> Mask:
 
 
 def calibrated(profile: Profile, cheapest_ratio: float, earliest_ratio: float) -> Profile:
-    """Correct a profile so that it predicts the measured times of `cheapest` and `earliest`; the full step
-    stays.
+    """Correct a profile by the measured times of `cheapest` and `earliest` over the full step's, which stays.
 
     TensorFlow fuses frozen forward work and keeps no activation of it: it then takes less, by the share
     `frozen_saving`, s. It computes a weight gradient (dW) at the same time as the activation gradient (dy):
@@ -61,11 +58,6 @@ def calibrated(profile: Profile, cheapest_ratio: float, earliest_ratio: float) -
     That is an equation for each of the two measured steps, divided by T(m), so that a relative error counts.
     A third one, of little weight, says o = 0 where the two differ by too little to tell. Least squares, with
     both shares within their bounds.
-
-    Args:
-        profile: from a trace, without either figure.
-        cheapest_ratio: measured step time of `cheapest(profile)` over the full step's.
-        earliest_ratio: of `earliest(profile)`.
     """
     dw_ms, dy_ms = _dw_ms(profile), float(profile.dy.amount.sum())
     members = profile.forward.has_members()
@@ -130,12 +122,8 @@ def with_calibrated_cache(
     negative d first shortens reading; what is left is spared of the work of each step. The write's time gives
     `write_ms` alone.
 
-    Args:
-        profile: with its `cache`, which has the times of writing and reading.
-        plain_ratio: measured time of a step of `middle(profile)`, computed as a whole, over the full step's.
-        write_ratio: of writing a minibatch to the cache.
-        cached_ratio: of a cached step.
-        cheapest_cached_ratio: of a cached step of `cheapest(profile)`.
+    All ratios are to the full step's time: of a whole step of `middle(profile)`, of writing a minibatch to
+    the cache and of a cached step of it, and of a cached step of `cheapest(profile)`.
     """
     assert profile.cache is not None
     costs, full_ms, cached = profile.cache, profile.full_ms, profile.with_cache
@@ -185,16 +173,9 @@ def ratios_to_full(
     each selection's steps counts, without the fastest tenth, which depends on luck where processors change
     their clock.
 
-    Args:
-        step_of: gives the step of a selection, or of another key, as `CompiledSteps.get` does.
-        masks: K selections, or other keys.
-        full: the selection of every tensor that can be trained, or the key of its step.
-        batch: inputs and labels.
-        seconds: to measure for.
-        rounds: the least number of turns of each selection.
-        warmup: runs of each step before it is timed, as of `timing.warm_up`.
-        timed: runs a step so many times and returns the ms of each, as `timing.step_ms`.
-        repeat: calls a function that measures one round so many times; it may leave disturbed rounds out.
+    `step_of` gives the step of a mask, or of another key, as `CompiledSteps.get` does; `warmup` and `timed`
+    are as in `timing`. `repeat` calls a function that measures one round so many times; it may leave
+    disturbed rounds out.
     """
     turns = [*masks, full]
     for mask in turns:
@@ -218,9 +199,7 @@ def ratios_to_full(
 
 
 def random_masks(profile: Profile, count: int, seed: int) -> List[Mask]:
-    """Return `count` non-empty selections (N,) bool: a random depth, and a random share of the tensors above
-    it.
-    """
+    """Return `count` selections (N,) bool: a random depth, and a random share of the tensors above it."""
     random = np.random.default_rng(seed)
     order = profile.order[profile.connected[profile.order]]
     masks = []
@@ -236,13 +215,10 @@ def random_masks(profile: Profile, count: int, seed: int) -> List[Mask]:
 def validate_profile(
     profile: Profile, steps: CompiledSteps, batch: Minibatch, count: int, seed: int
 ) -> List[Json]:
-    """Measure `count` random selections.
+    """Measure random selections: {"selected": ascending indices, "predicted_ms", "measured_ms"} of each.
 
     Each runs in turn with the full step, and the ratio of their times is multiplied by the profile's full
     step: a machine that has become slower since then does not count as an error of the model.
-
-    Returns:
-        One {"selected": ascending indices, "predicted_ms", "measured_ms"} per selection.
     """
     rows = []
     for mask in random_masks(profile, count, seed):

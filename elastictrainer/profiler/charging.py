@@ -26,19 +26,12 @@ _LOWERED = re.compile(r"/(body|cond)/_\d+/")  # TensorFlow takes a loop apart in
 
 
 def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Profile:
-    """Charge the traced ops to groups and put the groups on the scale of the untraced step.
-
-    Args:
-        step: a traced step that trains every tensor (`CompiledStep.trace`).
-        trace: of a few runs of it.
-        step_ms: its time untraced.
-    """
-    if step.graph is None:
-        raise ValueError("trace the step first (CompiledStep.trace)")
+    """Charge the traced ops of some runs of a full, traced `step` to groups, on the scale of `step_ms`."""
+    assert step.graph is not None, "trace the step first"
     n = len(step.variables)
     operations = step.graph.get_operations()
     names, charges = attribute(operations, step.loss, step.gradients, step.handles)
-    flops = _sums((c, count) for c, count in zip(charges, flops_of(operations)) if c.kind != NEVER)
+    flops = sums((c, count) for c, count in zip(charges, flops_of(operations)) if c.kind != NEVER)
     by_charge, always_ms, metadata = _times(step, trace, names, charges)
     estimated = np.full(n, not by_charge)
     if not by_charge:  # no op of the trace is known: share the step out by FLOPs
@@ -50,9 +43,9 @@ def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Prof
     # A group of one tensor is its dW work (or its update); a group of several is dy work that they share.
     dw, update = _of_single_tensors(by_charge, BACKWARD, n), _of_single_tensors(by_charge, UPDATE, n)
     backward = [(c.members, ms) for c, ms in by_charge.items() if c.kind in (BACKWARD, UPDATE)]
-    shared = _sums((members, ms) for members, ms in backward if members & (members - 1))  # more than one bit
+    shared = sums((members, ms) for members, ms in backward if members & (members - 1))  # more than one bit
     # What nothing needs has time where graph optimisation gave its name to something that runs.
-    forward = _sums((c.members, ms) for c, ms in by_charge.items() if c.kind in (FORWARD, NEVER))
+    forward = sums((c.members, ms) for c, ms in by_charge.items() if c.kind in (FORWARD, NEVER))
     # Time of no known op, and around the ops, is paid whatever trains: that of the empty set.
     forward[0] = forward.get(0, 0.0) + always_ms * scale
     connected = np.array([g is not None for g in step.gradients])
@@ -61,7 +54,7 @@ def profile_from_trace(step: CompiledStep, trace: Trace, step_ms: float) -> Prof
     if timeless.any():
         dw[timeless] = _estimated_dw(step, flops, by_charge)[timeless]
         estimated |= timeless
-    counted = _sums((0 if c.kind == FORWARD else c.members, count) for c, count in flops.items())
+    counted = sums((0 if c.kind == FORWARD else c.members, count) for c, count in flops.items())
     return Profile(
         names=tuple(name_of(v) for v in step.variables),
         shapes=tuple(tuple(int(d) for d in v.shape) for v in step.variables),
@@ -81,9 +74,8 @@ def _times(
 ) -> Tuple[Dict[Charge, float], float, Json]:
     """Add up the traced time by `charges`, those of the graph's ops called `names`; medians over the steps.
 
-    Returns:
-        The ms of the graph's ops by charge; those of other ops, and of the step before its first op and after
-        its last one; and entries of the profile's metadata.
+    Returns the ms of the graph's ops by charge; those of other ops, and of the step before its first op and
+    after its last one; and entries of the profile's metadata.
     """
     # An op's events are charged by its name. Called functions first: their inner ops are no ops of the graph.
     bodies, parts = bodies_of(step.graph, charges, step.gradients)
@@ -95,7 +87,7 @@ def _times(
 
     # Sum by op in each step first, then by group: the median of a group's time, not the sum of its ops'
     # medians.
-    per_step = _sums((charges[target[op]], shares[:, op]) for op in np.flatnonzero(known))
+    per_step = sums((charges[target[op]], shares[:, op]) for op in np.flatnonzero(known))
     by_charge = {charge: float(np.median(times)) for charge, times in per_step.items()}
     lost_ms = float(np.median(shares[:, ~known].sum(axis=1)))
     busy_ms = float(np.median(shares.sum(axis=1)))
@@ -109,25 +101,22 @@ def _times(
     return by_charge, lost_ms + float(np.median(outside)), metadata
 
 
-def _sums(amounts: Iterable[Tuple[Any, Any]]) -> Dict[Any, Any]:
+def sums(amounts: Iterable[Tuple[Any, Any]]) -> Dict[Any, Any]:
     """Add up amounts by their keys."""
-    sums: Dict[Any, Any] = {}
+    found: Dict[Any, Any] = {}
     for key, amount in amounts:
-        sums[key] = sums.get(key, 0.0) + amount
-    return sums
+        found[key] = found.get(key, 0.0) + amount
+    return found
 
 
 def _of_single_tensors(by_charge: Dict[Charge, float], kind: str, n: int) -> np.ndarray:
-    """Return (N,): the amounts of `kind` that are for one tensor alone."""
     return np.array([by_charge.get(Charge(kind, 1 << i), 0.0) for i in range(n)])
 
 
 def _estimated_dw(
     step: CompiledStep, flops: Dict[Charge, float], by_charge: Dict[Charge, float]
 ) -> np.ndarray:
-    """Estimate (N,) ms for each tensor's weight gradient (dW) from its FLOPs, at the backward pass' measured
-    rate.
-    """
+    """Estimate (N,) ms for each tensor's dW work from its FLOPs, at the backward pass' measured rate."""
     # An update reads and adds each element.
     count = np.array([2.0 * np.prod(v.shape) for v in step.variables])
     count += _of_single_tensors(flops, BACKWARD, len(count))
@@ -143,12 +132,8 @@ def charge_calls(trace: Trace, known: Sequence[str], bodies: Bodies) -> Trace:
     """Charge every event inside a called function to the calling op, or to a part of it; returns the trace.
 
     The events of a step whose name is in several functions are divided evenly, in the order in which the
-    functions are called: exact where these run one after the other, with loops of the same length.
-
-    Args:
-        trace: the events.
-        known: names of the graph's own ops; events charged to these stay.
-        bodies: calling op to what the ops in its function are charged to, in graph order.
+    functions are called: exact where these run one after the other, with loops of the same length. Events of
+    the `known` names, the graph's own ops, stay. `bodies` are those of `bodies_of`.
     """
     places = list(dict.fromkeys(place for body in bodies.values() for place in body.values()))
     op_of = {place: len(trace.ops) + k for k, place in enumerate(places)}
@@ -187,8 +172,7 @@ def _callers(traced: Sequence[str], known: Sequence[str], bodies: Bodies) -> Dic
 
 
 def flops_of(operations: Sequence[Op]) -> Numbers:
-    """Return (ops,) float64: floating point operations of each op; 0 where there are no statistics for its
-    type.
+    """Return (ops,) floating point operations; 0 where there are no statistics for an op's type.
 
     TensorFlow counts a multiplication and an addition as two. Its statistics lack the gradients of depthwise
     convolutions, which cost what the convolution costs and are counted here, and batch normalisation, which

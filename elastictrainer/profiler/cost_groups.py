@@ -29,12 +29,7 @@ class CostGroups:
     """
 
     def __init__(self, tensors: int, bits: NDArray[np.uint8], amount: Amounts):
-        """
-        Args:
-            tensors: N.
-            bits: (G, ceil(N / 8)) uint8, as `numpy.packbits` makes them.
-            amount: (G,) the work of each group.
-        """
+        """`bits` are (G, ceil(N / 8)) uint8, as `numpy.packbits` makes them, N `tensors`; `amount` (G,)."""
         self.tensors = tensors
         self.bits = bits
         self.amount = np.asarray(amount, np.float64)
@@ -66,21 +61,17 @@ class CostGroups:
         return len(self.amount)
 
     def rows(self, chosen: Mask) -> "CostGroups":
-        """Return the groups of `chosen` (G,) bool."""
         return CostGroups(self.tensors, self.bits[chosen], self.amount[chosen])
 
     def joined(self, other: "CostGroups") -> "CostGroups":
-        """Return these groups and those of `other`."""
         return CostGroups(
             self.tensors, np.concatenate([self.bits, other.bits]), np.concatenate([self.amount, other.amount])
         )
 
     def scaled(self, factor: float) -> "CostGroups":
-        """Return the same groups, each amount multiplied by `factor`."""
         return CostGroups(self.tensors, self.bits, self.amount * factor)
 
     def has_members(self) -> Mask:
-        """Return (G,) bool: the groups that have a member."""
         return self.bits.any(axis=1)
 
     @property
@@ -155,7 +146,6 @@ class CostGroups:
 
 
 def members_of(bits: int) -> List[int]:
-    """Return the ascending indices of the set bits."""
     return [i for i in range(bits.bit_length()) if bits >> i & 1]
 
 
@@ -164,32 +154,22 @@ class CacheCosts:
     """The costs of cached activations on one device, for N tensors; times are ms of a minibatch.
 
     "At depth i" means: tensor i is the earliest that trains, and all nearer the output may train as well.
-
-    Attributes:
-        once: forward work that can be done once while no member trains; that of no member depends on the
-            inputs alone, such as augmentation.
-        once_flops: its floating point operations.
-        cut_mb: (N,) MB that are stored of a minibatch at depth i.
-        recompute_ms: (N,) frozen work behind the cut at depth i, which a cached step does again.
-        write_ms, write_ms_per_mb: to write a minibatch to the cache.
-        read_ms, read_ms_per_mb: to read one from the cache.
-        slower: by what share the rest of a cached step is slower than the same work in a whole step; it
-            begins with cold caches.
     """
 
+    # Forward work that can be done once while no member trains, and its floating point operations; that of no
+    # member depends on the inputs alone, such as augmentation.
     once: CostGroups
     once_flops: CostGroups
-    cut_mb: Numbers
-    recompute_ms: Numbers
-    write_ms: float
+    cut_mb: Numbers  # (N,) MB that are stored of a minibatch at depth i
+    recompute_ms: Numbers  # (N,) frozen work behind the cut at depth i, which a cached step does again
+    write_ms: float  # to write a minibatch to the cache
     write_ms_per_mb: float
-    read_ms: float
+    read_ms: float  # to read one from the cache
     read_ms_per_mb: float
-    slower: float = 0.0
+    slower: float = 0.0  # share by which cold caches slow the rest of a cached step
 
     @property
     def cache_write_ms(self) -> Numbers:
-        """Return (N,) ms to write the cut's tensors of a minibatch at depth i."""
         return self.write_ms + self.write_ms_per_mb * self.cut_mb
 
     @property
@@ -198,11 +178,7 @@ class CacheCosts:
         return self.read_ms + self.read_ms_per_mb * self.cut_mb + self.recompute_ms
 
     def scaled(self, times: float, sizes: float) -> "CacheCosts":
-        """Return the same for minibatches of another number of examples.
-
-        Args:
-            times, sizes: by what the times of forward work are multiplied, and by what FLOPs and bytes are.
-        """
+        """Return the same with forward work `times` as long, and FLOPs and bytes `sizes` as many."""
         return replace(
             self,
             once=self.once.scaled(times),
@@ -212,7 +188,6 @@ class CacheCosts:
         )
 
     def to_json(self) -> Json:
-        """Return plain JSON values."""
         return {
             "once": self.once.to_json(),
             "once_flops": self.once_flops.to_json("flops"),
@@ -223,7 +198,6 @@ class CacheCosts:
 
     @classmethod
     def from_json(cls, tensors: int, value: Json) -> "CacheCosts":
-        """Read the costs that `to_json` wrote, for so many tensors."""
         return cls(
             CostGroups.from_json(tensors, value["once"]),
             CostGroups.from_json(tensors, value["once_flops"], "flops"),

@@ -26,26 +26,15 @@ class StepMemory:
 
     A step holds, when its forward pass ends, every tensor that a backward op needs which runs under the
     selection: like its time, a sum over groups of tensors.
-
-    Attributes:
-        held: forward results, by the tensors whose gradients need them, for `batch` examples.
-        graph: the compiled step itself, by the tensors for which it has the ops; ops of every step belong to
-            the group of no member.
-        always: what any step takes besides.
-        forward: the most that the forward pass holds while nothing is kept for gradients, for `batch`
-            examples.
-        loaded: resident memory of the process without its steps: TensorFlow, weights.
-        batch: examples of the minibatch.
-        slots: the optimizer's slots, by the tensors that have them once they train.
     """
 
-    held: CostGroups
-    graph: CostGroups
-    always: float
-    forward: float
-    loaded: float
-    batch: int
-    slots: CostGroups
+    held: CostGroups  # forward results of a minibatch, by the tensors whose gradients need them
+    graph: CostGroups  # the compiled step itself, by the tensors for which it has the ops; else of none
+    always: float  # what any step takes besides
+    forward: float  # the most that the forward pass holds while nothing is kept for gradients
+    loaded: float  # resident memory of the process without its steps: TensorFlow, weights
+    batch: int  # examples of the minibatch
+    slots: CostGroups  # the optimizer's, by the tensors that have them once they train
 
     def step_bytes(self, mask: Mask) -> float:
         """Return the most bytes that a step under `mask` (N,) bool takes above `loaded`."""
@@ -72,7 +61,6 @@ class StepMemory:
 
     @property
     def graph_bytes(self) -> float:
-        """Return the bytes of the full step's graph."""
         return float(self.graph.amount.sum())
 
     @property
@@ -99,18 +87,15 @@ class StepMemory:
         return replace(self, slots=self.slots.scaled(0.0))
 
     def for_batch(self, batch: int) -> "StepMemory":
-        """Return the same for minibatches of so many examples."""
         share = batch / self.batch
         return replace(self, held=self.held.scaled(share), forward=self.forward * share, batch=batch)
 
     def to_json(self) -> Json:
-        """Return plain JSON values."""
         groups = {name: getattr(self, name).to_json("bytes") for name in ("held", "graph", "slots")}
         return {**groups, **{name: getattr(self, name) for name in ("always", "forward", "loaded", "batch")}}
 
     @classmethod
     def from_json(cls, tensors: int, value: Json) -> "StepMemory":
-        """Read the memory profile that `to_json` wrote, for so many tensors; an older one has no slots."""
         held, graph, slots = (
             CostGroups.from_json(tensors, value.get(name, []), "bytes") for name in ("held", "graph", "slots")
         )
@@ -126,18 +111,12 @@ def step_memory(
     slots: Sequence[float],
     loaded: float,
 ) -> StepMemory:
-    """Return the memory of a full step by plain reachability in its graph.
+    """Return the memory of a full step by plain reachability in its graph; arguments as of `attribution`.
 
     An op that needs forward results alone has run when the forward pass ends, wherever it stands: its result
-    is held then instead of what it is made from. (Shapes, of which many gradients want nothing else.)
-
-    Args:
-        operations: the graph's ops, producers before consumers.
-        charges: of these ops to the N tensors; see `attribution.attribute`.
-        read_by_calls: of a backward call by name, for each input the tensors whose gradients need it.
-        examples: of its minibatches: the first dimension where a shape does not tell.
-        slots: (N,) bytes of each tensor's slots.
-        loaded: bytes that are resident before the step first runs.
+    is held then instead of what it is made from. (Shapes, of which many gradients want nothing else.) The
+    number of `examples` is the first dimension where a shape does not tell. `slots` are (N,) bytes of each
+    tensor's; so many are `loaded` before the step first runs.
     """
     n, held = len(slots), _held(operations, charges, examples, read_by_calls)
     ops = Counter(0 if c.kind == FORWARD else c.members for c in charges if c.kind != NEVER)
@@ -222,7 +201,6 @@ def _bytes_of(tensor: Tensor, batch: int) -> float:
 
 
 def _owner(tensor: Tensor) -> Tensor:
-    """Return the tensor whose memory `tensor` is."""
     while tensor.op.type in _ALIASES and tensor.op.inputs:
         tensor = tensor.op.inputs[tensor.value_index if tensor.op.type == "IdentityN" else 0]
     return tensor

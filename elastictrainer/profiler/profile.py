@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from elastictrainer.errors import UsageError, shortened
 from elastictrainer.profiler.cost_groups import Amounts, CacheCosts, CostGroups, Json, Mask, Numbers
 from elastictrainer.profiler.memory import StepMemory
-from elastictrainer.runs.files import write_json
+from elastictrainer.runs.files import loads, write_json
 
 FORMAT = "elastictrainer-profile"
 VERSION = 2  # raised by a change after which a program of another version would misread a file
@@ -111,10 +111,7 @@ class Profile:
 
     @cached_property
     def with_cache(self) -> "Profile":
-        """Return the same profile for cached steps: all times and FLOPs of selections are theirs.
-
-        As it is without `cache`.
-        """
+        """Return the same profile for cached steps, with their times and FLOPs; as it is without `cache`."""
         attributes = {attribute.name: getattr(self, attribute.name) for attribute in dataclasses.fields(self)}
         return _CachedProfile(**attributes) if self.cache else self
 
@@ -140,9 +137,7 @@ class Profile:
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """Return (N,) indices from the output inwards: fewest dy groups first; among equals, later tensors
-        first.
-        """
+        """Return (N,) indices from the output inwards: fewest dy groups first; then later tensors first."""
         return np.lexsort((-np.arange(len(self)), self.dy.groups_per_tensor()))
 
     @cached_property
@@ -234,9 +229,7 @@ class Profile:
 
     @cached_property
     def saved_ms(self) -> Numbers:
-        """Return (N,) ms of forward work that a cached step saves where this tensor is the earliest that
-        trains.
-        """
+        """Return (N,) ms of forward work that a cached step saves whose earliest trained tensor is this."""
         assert self.cache is not None
         once = self.cache.once
         # With tensor d as the earliest that trains, a group is frozen unless its member nearest the output is
@@ -254,22 +247,16 @@ class Profile:
         return float(self.saved_ms[earliest] + self.cache.cache_write_ms[earliest])
 
     def step_flops(self, mask: AnyMask) -> Optional[float]:
-        """Predict the floating point operations of a step under `mask` (N,) bool; None where the profile has
-        no count.
-        """
+        """Predict the floating point operations of a step under `mask` (N,) bool; None without a count."""
         if self.flops is None:
             return None
         return self.flops.always + self.flops.active_amount(self.as_mask(mask))
 
     def time_ratio(self, full: int, fewer: int, examples: int) -> float:
-        """Return the time of a full step on `full` examples over that of one on `fewer`.
+        """Return a full step's time on `full` examples over that on `fewer`; this profile has `examples`.
 
         Times grow by `example_ms` of the metadata for each example. Where that was not measured, all but the
         updates is proportional to the examples, which is more than it takes.
-
-        Args:
-            full, fewer: examples of the two steps.
-            examples: of the minibatches of this profile.
         """
         variable_ms = (self.full_ms - float(self.t_update.sum())) / examples
         example_ms = self.metadata.get("example_ms", variable_ms)
@@ -277,9 +264,7 @@ class Profile:
         return float(full_ms / fewer_ms)
 
     def for_batch(self, measured: int, batch: int) -> "Profile":
-        """Return the profile of minibatches of `batch` examples, this one being of `measured`: all times grow
-        alike. The metadata says so (`measured_examples`).
-        """
+        """Return the profile of minibatches of `batch` examples, this one being of `measured`."""
         factor, times = batch / measured, self.time_ratio(batch, measured, measured)
         steps = ("predicted_ms", "measured_ms")
         return dataclasses.replace(
@@ -355,7 +340,7 @@ class Profile:
         again = "Make a new one: et-profile --model MODEL --profile " + shlex.quote(str(path))
         try:
             text = Path(path).read_text(encoding="utf-8")
-            return cls.from_json(json.loads(text, parse_constant=_refuse_constant))
+            return cls.from_json(loads(text))
         except OSError as error:
             problem = f"{error.strerror}."
         except UsageError as error:
@@ -384,7 +369,7 @@ class _CachedProfile(Profile):
 
     @cached_property
     def forward_ms(self) -> float:
-        """Return the ms of every step, whatever is selected, without the work that was done before."""
+        """Return the ms of every step without the work that was done before."""
         return super().forward_ms - self._costs.once.always
 
     @cached_property
@@ -404,7 +389,6 @@ class _CachedProfile(Profile):
 
 
 def _require_valid(value: Any) -> None:
-    """Raise UsageError where the JSON `value` is no profile of this version."""
     import jsonschema
 
     if not isinstance(value, dict) or value.get("format") != FORMAT:
@@ -417,10 +401,6 @@ def _require_valid(value: Any) -> None:
     if error is not None:
         place = "/".join(str(step) for step in error.absolute_path)
         raise UsageError(f"{place + ': ' if place else ''}{shortened(error.message, 200)}.")
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
 
 
 @lru_cache(maxsize=1)

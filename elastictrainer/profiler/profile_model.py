@@ -19,7 +19,7 @@ from elastictrainer.profiler.xplane import STEP_EVENT, Trace, read_trace
 from elastictrainer.runs import environment, resident
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
-from elastictrainer.steps.objective import Minibatch, Objective
+from elastictrainer.steps.objective import Minibatch, Objective, examples_in
 from elastictrainer.steps.requirements import require_trainable
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import SETTLED, step_ms, warm_up
@@ -60,7 +60,6 @@ def profile_model(
     depends on them in the graph, never by layer names. The model and the optimizer are left as they were.
 
     Args:
-        model: N trainable tensors.
         loss: takes labels and outputs, returns a scalar; or an Objective of the model.
         batch: inputs and labels of the size to train with.
         optimizer: the one to train with; None: the paper's SGD.
@@ -74,15 +73,14 @@ def profile_model(
         allowed_s: about how many seconds all may take: a slow device makes fewer steps, two at least, and no
             calibration where they are used up.
         must_fit: whether to give up where building the graph shows that it takes longer than that.
-        validate: number of random selections to measure against the prediction.
-        seed: of the random selections.
+        validate: number of random selections, by `seed`, to measure against the prediction.
         undo: have each step undo its own updates, tensor by tensor, so that weights and slots are never there
             twice: for a process whose memory is limited. Steps are a little slower, and selections not timed.
         metadata: of model and data, for the profile.
 
     Raises:
-        UsageError: the model has no trainable tensor, the loss depends on none, or the machine has too
-            little memory for a step.
+        UsageError: the model has no trainable tensor, the loss depends on none, or the machine has too little
+            memory for a step.
         TooSlow: with `must_fit`.
     """
     ends = time.perf_counter() + allowed_s
@@ -140,12 +138,7 @@ def profile_model(
 
 
 def traced_memory(step: CompiledStep, batch: Minibatch) -> Optional[StepMemory]:
-    """Trace the full step, and return its memory; None on a GPU, whose memory is another.
-
-    Args:
-        step: of all tensors, before its first run.
-        batch: inputs and labels.
-    """
+    """Trace a full step before its first run, and return its memory; None on a GPU, which has its own."""
     loaded = resident.settled_bytes()
     step.trace(*batch)
     if tf.config.list_physical_devices("GPU") or step.graph is None:
@@ -153,7 +146,7 @@ def traced_memory(step: CompiledStep, batch: Minibatch) -> Optional[StepMemory]:
     operations = step.graph.get_operations()
     _, charges = attribute(operations, step.loss, step.gradients, step.handles)
     calls = read_by_calls(step.graph, charges, step.gradients)
-    examples = int(tf.nest.flatten(batch[0])[0].shape[0])
+    examples = examples_in(batch)
     slots = optimizers.slot_bytes(step.optimizer, step.variables)
     return step_memory(operations, charges, calls, examples, slots, loaded)
 
@@ -183,15 +176,9 @@ class Capture(NamedTuple):
 
 
 def capture(step: CompiledStep, batch: Minibatch, steps: int) -> Capture:
-    """Time and trace `step`.
+    """Time so many runs of a warm, traced `step` on `batch`, then trace as many.
 
-    Args:
-        step: a traced step, warm.
-        batch: inputs and labels, reused for every step.
-        steps: steps to time without a trace, then as many with.
-
-    Raises:
-        RunError: the profiler is in use already or wrote no trace.
+    RunError where the profiler is in use already or wrote no trace.
     """
     untraced_ms = step_ms(step, batch, steps)
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
@@ -213,11 +200,7 @@ def capture(step: CompiledStep, batch: Minibatch, steps: int) -> Capture:
 
 
 def _quietest_capture(step: CompiledStep, batch: Minibatch, steps: int, ends: float) -> Capture:
-    """Capture until the two fastest agree, a few times at most; the fastest counts: other work adds
-    time.
-
-    `ends`: when no other one is begun, by time.perf_counter.
-    """
+    """Capture until the two fastest agree, or past `ends`; the fastest counts: other work adds time."""
     captures = [capture(step, batch, steps)]
     while len(captures) < _MOST_CAPTURES and time.perf_counter() < ends:
         captures.append(capture(step, batch, steps))

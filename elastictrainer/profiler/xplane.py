@@ -31,27 +31,19 @@ class Events(NamedTuple):
 
 @dataclass
 class Trace:
-    """The op events of some traced steps.
+    """The op events of some traced steps."""
 
-    Attributes:
-        steps: (K, 2) start and end of each step, in ns.
-        ops: the M distinct traced op names.
-        lines: the events of each host thread and GPU stream; an op's number is its place in `ops`.
-    """
-
-    steps: np.ndarray
-    ops: Tuple[str, ...]
-    lines: List[Events]
+    steps: np.ndarray  # (K, 2) start and end of each step, in ns
+    ops: Tuple[str, ...]  # the M distinct traced op names
+    lines: List[Events]  # of each host thread and GPU stream; an op's number is its place in `ops`
 
 
 def read_trace(path: Union[str, Path]) -> Trace:
     """Read the op events of an `.xplane.pb` that `capture` made, on a CPU or with GPUs.
 
     On a GPU an op's time is that of its kernels, which name it in their stat `tf_op`; its event on the host
-    only launches them and is left out. Ops without a kernel keep their host event.
-
-    Raises:
-        RunError: the file is no XSpace or holds no marked step.
+    only launches them and is left out. Ops without a kernel keep their host event. RunError where the file is
+    no XSpace or holds no marked step.
     """
     from google.protobuf.message import DecodeError
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
@@ -115,7 +107,6 @@ def _kernel_name(plane: Message, event: Message) -> str:
 
 
 def _stat(plane: Message, stats: Iterable[Message], name: str) -> Optional[str]:
-    """Return the text of the first stat of this name, or None."""
     for stat in stats:
         if plane.stat_metadata[stat.metadata_id].name == name:
             return str(stat.str_value or plane.stat_metadata[stat.ref_value].name)
@@ -123,11 +114,7 @@ def _stat(plane: Message, stats: Iterable[Message], name: str) -> Optional[str]:
 
 
 def innermost(events: Events) -> np.ndarray:
-    """Cut one thread's nested events, in any order, into disjoint pieces, each owned by the innermost event.
-
-    Returns:
-        (P, 3) start, end and op of the pieces, in time order.
-    """
+    """Cut one thread's nested events into disjoint pieces in time order: (P, 3) start, end, innermost op."""
     start, end, op = events
     pieces: List[Tuple[float, float, int]] = []
     open_events: List[Tuple[float, int]] = []  # (end, op), the innermost last
@@ -154,13 +141,10 @@ def innermost(events: Events) -> np.ndarray:
 
 
 def wall_shares(trace: Trace) -> Tuple[np.ndarray, np.ndarray]:
-    """Give each op its share of each step's wall-clock time.
+    """Return (K, M) ms, each op's share of each step's wall-clock time; and (K,) ms before or after all ops.
 
     An instant is shared equally by the ops active in it, so that overlapping ops add up to the wall time. An
     instant between the first and the last op in which none runs goes to the op that starts next: its launch.
-
-    Returns:
-        (K, M) ms: each op's share of each step; and (K,) ms: the step's time with no op before or after it.
     """
     pieces = np.concatenate([np.zeros((0, 3)), *map(innermost, trace.lines)])
     shares = np.zeros((len(trace.steps), len(trace.ops)))

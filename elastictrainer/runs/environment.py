@@ -37,13 +37,9 @@ def device() -> str:
 
 
 def _processor() -> Dict[str, str]:
-    """Return Linux' name of the processor; empty elsewhere."""
-    try:
-        lines = CPUINFO.read_text().splitlines()
-    except OSError:
-        return {}
-    pairs = (line.split(":", 1) for line in lines if ":" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
+    """Return what Linux says of the processor; empty elsewhere."""
+    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def has_bfloat16() -> bool:
@@ -60,7 +56,6 @@ def has_bfloat16() -> bool:
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

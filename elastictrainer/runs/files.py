@@ -146,10 +146,7 @@ def yaml_texts(path: Union[str, Path]) -> Dict[str, Optional[str]]:
     """Return values by key as they stand in a file of `key: value` lines; None for an empty one or `null`.
 
     YAML's own reading of plain words (`off` is false, `010` is eight, `1:30` is ninety) is left to whoever
-    knows what a key stands for.
-
-    Raises:
-        UsageError: the file cannot be read, is no such file, or has a key twice.
+    knows what a key stands for. UsageError where the file cannot be read, is none such, or has a key twice.
     """
     nodes = _scalars(Path(path))
     return {key: None if node.tag.endswith(":null") else node.value for key, node in nodes.items()}

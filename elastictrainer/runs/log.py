@@ -9,23 +9,17 @@ LOG = logging.getLogger("elastictrainer")
 
 
 class Terminal(logging.Handler):
-    """Prints to stdout, above the progress bar that is open.
-
-    Attributes:
-        bar: tqdm's; None: none is open.
-    """
+    """Prints to stdout, above tqdm's progress `bar` if one is open."""
 
     bar: Any = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record of the log, without level or time; warnings go to stderr."""
         if record.levelno >= logging.WARNING:
             print(record.getMessage(), file=sys.stderr, flush=True)
         else:
             self.line(record.getMessage())
 
     def line(self, text: str) -> None:
-        """Print a line."""
         if self.bar is None:
             print(text, flush=True)
         else:

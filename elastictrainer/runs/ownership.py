@@ -53,7 +53,6 @@ def signature_of(folder: Path) -> str:
 
 
 def is_marked(folder: Path) -> bool:
-    """Return whether this program made `folder`."""
     return _is_plain(folder / MARKER)
 
 
@@ -63,7 +62,6 @@ def checkpoints(folder: Path) -> List[Path]:
 
 
 def checkpoint_name(step: int) -> str:
-    """Return the name of the checkpoint after `step` steps."""
     return f"step-{step:09d}"
 
 

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any
 
+import psutil
+
 from elastictrainer.runs.environment import memory_bytes
 
 _LIBC: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -14,16 +16,11 @@ _LARGE = 2**20  # bytes: a block of so many goes back to the system as soon as i
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process that is in RAM now."""
-    import psutil
-
     return int(psutil.Process().memory_info().rss)
 
 
 def available_bytes() -> int:
     """Return the bytes that programs may still take of this machine or container without swapping."""
-    import psutil
-
     return min(int(psutil.virtual_memory().available), max(0, memory_bytes() - resident_bytes()))
 
 

@@ -105,10 +105,8 @@ class RunFolder:
         """Lock the folder against every other process; a missing one is made, and nothing in it is changed.
 
         With `overwrite` it may hold an earlier run, but nothing that is `needed`; with `resume` it must.
-
-        Raises:
-            UsageError: another process has claimed the folder, it cannot be written, it holds an earlier run
-                and neither `overwrite` nor `resume` is set, it holds something else, or links.
+        UsageError where another process has claimed it, it cannot be written, holds a run and neither is set,
+        something else, or links.
         """
         if resume and not self.config_path.exists():
             raise UsageError(f"{self.path} is no run folder (no config.yaml): there is nothing to resume.")
@@ -192,11 +190,7 @@ class RunFolder:
                 write_text(path, "".join(lines[:count]))
 
     def weights_path(self, which: Optional[str] = None) -> Path:
-        """Return the Keras file of the run's "best" or "last" weights; None: the best where there are such.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """Return the file of the "best" or "last" weights, None: of the best if any; UsageError for none."""
         if which == "best" and not self.best_path.exists():
             raise UsageError(
                 f"{self.path} has no best weights (no {self.best_path.name}): it had no validation part to "
@@ -250,7 +244,7 @@ class RunFolder:
         return _lines(self.selections_path)
 
 
-def sampled(about: Record, times: float = 1) -> str:
+def spread(about: Record, times: float = 1) -> str:
     """Return the words behind an accuracy of which `about` says that it is of a sample; empty for all images.
 
     `times`: what its error is multiplied by, 100 for per cent.

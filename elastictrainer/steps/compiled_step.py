@@ -2,6 +2,7 @@
 
 import weakref
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import List, Optional, Sequence
 
 import numpy as np
@@ -17,17 +18,7 @@ from elastictrainer.steps.step_cutter import StepCutter, StepOps
 
 
 class CompiledStep:
-    """One training step that updates a fixed list of tensors; all others stay bit-identical.
-
-    After `trace`, the attributes below are the symbolic tensors of the traced graph.
-
-    Attributes:
-        graph: the step's graph.
-        loss: the scalar loss.
-        gradients: per variable a tensor, an IndexedSlices or None; none of a step taken out of the full one.
-        handles: per variable the graph's tensor of its resource handle, None where the step does not use it.
-        runs: number of runs so far.
-    """
+    """One training step that updates a fixed list of tensors; all others stay bit-identical."""
 
     def __init__(
         self,
@@ -38,26 +29,22 @@ class CompiledStep:
         full: Optional["CompiledStep"] = None,
         undone: Sequence[Variable] = (),
     ):
-        """
-        Args:
-            objective: to minimise.
-            optimizer: built for all trainable tensors of the model (see optimizers.build).
-            variables: the tensors to update.
-            metrics: updated with (labels, outputs) in the step.
-            full: the step of all trainable tensors, with the same arguments. Once it is traced, this one is
-                taken out of its graph.
-            undone: variables that the step itself gives the values that they had before it, one by one as
-                soon as they are updated. So it never holds two values of all of them.
+        """Take an optimizer that was built for all trainable tensors, and the variables that it is to update.
+
+        `metrics` are updated with (labels, outputs). `full` is the step of all trainable tensors: once it is
+        traced, this one is taken out of its graph. Variables in `undone` get the values that they had before
+        the step in it, one by one as soon as they are updated: it never holds two values of all of them.
         """
         self.objective = objective
         self.optimizer = optimizer
         self.variables = list(variables)
         self.metrics = list(metrics)
+        # Symbolic tensors, after `trace`, of its graph.
         self.graph: Optional[tf.Graph] = None
         self.loss: Optional[tf.Tensor] = None
-        self.gradients: List[Gradient] = []
-        self.handles: List[Optional[tf.Tensor]] = []
-        self.runs = 0
+        self.gradients: List[Gradient] = []  # per variable; none of a step taken out of the full one
+        self.handles: List[Optional[tf.Tensor]] = []  # per variable; None where the step does not use it
+        self.runs = 0  # so far
         # Weakly: the cache of steps decides how long a graph lives.
         self._full = weakref.ref(full) if full is not None else None
         self._undone = tf_variables(undone)
@@ -118,8 +105,7 @@ class CompiledStep:
     def in_own_graph(self) -> StepOps:
         """Return the ops of all of the graph that `trace` has made."""
         graph = self.graph
-        if graph is None:
-            raise ValueError("trace the step first")
+        assert graph is not None, "trace the step first"
         inputs, labels = self._counts
         placeholders = [t for t in graph.inputs if t.dtype != tf.resource][: inputs + labels]
         # The graph's own output is an identity that waits for all that the step does.
@@ -129,49 +115,34 @@ class CompiledStep:
         )
 
     def state(self) -> List[tf.Variable]:
-        """Return every variable the traced step reads or writes: weights, slots, counters, statistics, RNG
-        state.
-        """
-        if self.graph is None:
-            raise ValueError("trace the step first")
+        """Return the variables the traced step reads or writes: weights, slots, counters, statistics."""
+        assert self.graph is not None, "trace the step first"
         return list(self.graph.variables)
 
 
+@dataclass(eq=False)
 class CompiledSteps:
     """The compiled steps of the latest selections. An old one is freed before memory grows."""
 
-    def __init__(
-        self,
-        objective: Objective,
-        optimizer: tf.keras.optimizers.Optimizer,
-        metrics: Sequence[tf.keras.metrics.Metric] = (),
-        size: int = 3,
-    ):
-        """
-        Args:
-            objective, optimizer, metrics: as for CompiledStep.
-            size: number of compiled steps to keep (the full step, this selection and the one before).
-        """
-        self.objective = objective
-        self.optimizer = optimizer
-        self.metrics = metrics
-        self.size = size
+    objective: Objective  # this and the next two as for `CompiledStep`
+    optimizer: tf.keras.optimizers.Optimizer
+    metrics: Sequence[tf.keras.metrics.Metric] = ()
+    size: int = 3  # of steps that are kept: the full one, this selection's and the one's before
+
+    def __post_init__(self) -> None:
         self._steps: "OrderedDict[bytes, CompiledStep]" = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def clear(self) -> None:
-        """Free all of them."""
         self._steps.clear()
         resident.release_memory()
 
     def has(self, mask: np.ndarray) -> bool:
-        """Return whether the step for `mask` (N,) bool is compiled."""
         return mask.tobytes() in self._steps
 
     def full_if_compiled(self) -> Optional[CompiledStep]:
-        """Return the full step; None where it is not compiled."""
         return self._steps.get(np.ones(len(self.objective.model.trainable_variables), bool).tobytes())
 
     def make(self, mask: np.ndarray) -> CompiledStep:
@@ -181,9 +152,7 @@ class CompiledSteps:
         return CompiledStep(self.objective, self.optimizer, variables, self.metrics, full)
 
     def get(self, mask: np.ndarray) -> CompiledStep:
-        """Return the step that trains the tensors of `mask` (N,) bool. A new one may replace the oldest in
-        use.
-        """
+        """Return the step that trains the tensors of `mask` (N,) bool; a new one may replace the oldest."""
         key = mask.tobytes()
         if key not in self._steps:
             self._steps[key] = self.make(mask)

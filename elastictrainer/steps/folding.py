@@ -21,21 +21,24 @@ from elastictrainer.steps.keras_compat.variables import Variable, tf_variable
 
 _MOST_PARTS = 8  # of a convolution in groups
 
+Layer = Any  # of Keras
+Call = Callable[..., tf.Tensor]  # of a layer
+
 
 @dataclass
 class _Made:
     """What a layer has made: `layer(inputs)` is `outputs`; and whether a norm was folded into it."""
 
-    layer: Any
-    inputs: Any
-    outputs: Any
+    layer: Layer
+    inputs: tf.Tensor
+    outputs: tf.Tensor
     folded: bool = False
 
 
 class Folding:
     """Finds and replaces such layers of a model while the model is called in a graph."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: tf.Module):
         """Take a model; of one without Keras layers nothing is folded."""
         self._model = model
         self._kept: Set[int] = set()  # ids of layers whose outputs more than their norm reads
@@ -43,11 +46,9 @@ class Folding:
     def call(self, call: Callable[[], Any], trained: Optional[Sequence[Variable]] = None) -> Any:
         """Return `call()`, which calls the model, with norms folded and groups split.
 
-        Args:
-            call: called again where an output that was folded away is read by other layers as well: such
-                pairs stay as they are.
-            trained: the variables whose gradients are wanted; None: all. Without its layer's kernel a gamma
-                has a cheaper gradient outside of the layer.
+        It is called again where an output that was folded away is read by other layers as well: such pairs
+        stay as they are. `trained` are the variables whose gradients are wanted; None: all. Without its
+        layer's kernel a gamma has a cheaper gradient outside of the layer.
         """
         if tf.executing_eagerly() or not isinstance(self._model, tf.keras.Model):
             return call()
@@ -64,7 +65,7 @@ class Folding:
     def _folded(self, trained: Optional[Set[int]]) -> Iterator[Dict[int, _Made]]:
         """Replace the calls of the layers for a while; yields what they have made, by the ids of outputs."""
         made: Dict[int, _Made] = {}
-        changed: List[Any] = []
+        changed: List[Layer] = []
         try:
             for layer in layers_inside(self._model, recursive=True):
                 if "call" in vars(layer):  # the user's own
@@ -83,16 +84,16 @@ class Folding:
                 del layer.call
 
 
-def _in_groups(layer: Any) -> bool:
+def _in_groups(layer: Layer) -> bool:
     on_gpu = tf.config.list_physical_devices("GPU")
     return type(layer) is tf.keras.layers.Conv2D and layer.groups > 1 and not on_gpu
 
 
-def _split(layer: Any, operation: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+def _split(layer: Layer, operation: Call) -> Call:
     """Return the `call` of a convolution in groups by `operation`, with its bias."""
 
     @tf.autograph.experimental.do_not_convert
-    def split(inputs: Any) -> tf.Tensor:
+    def split(inputs: tf.Tensor) -> tf.Tensor:
         outputs = operation(inputs, tf.ones(layer.filters))
         if layer.bias is None:
             return outputs
@@ -101,11 +102,10 @@ def _split(layer: Any, operation: Callable[..., tf.Tensor]) -> Callable[..., tf.
     return split
 
 
-def _noted(layer: Any, call: Callable[..., Any], made: Dict[int, _Made]) -> Callable[..., Any]:
-    """Return the `call` of a layer that notes in `made` what it makes."""
+def _noted(layer: Layer, call: Call, made: Dict[int, _Made]) -> Call:
 
     @tf.autograph.experimental.do_not_convert
-    def noted(inputs: Any, *arguments: Any, **options: Any) -> Any:
+    def noted(inputs: tf.Tensor, *arguments: Any, **options: Any) -> Any:
         outputs = call(inputs, *arguments, **options)
         made[id(outputs)] = _Made(layer, inputs, outputs)
         return outputs
@@ -113,13 +113,11 @@ def _noted(layer: Any, call: Callable[..., Any], made: Dict[int, _Made]) -> Call
     return noted
 
 
-def _of_norm(
-    norm: Any, call: Callable[..., Any], made: Dict[int, _Made], trained: Optional[Set[int]]
-) -> Callable[..., Any]:
+def _of_norm(norm: Layer, call: Call, made: Dict[int, _Made], trained: Optional[Set[int]]) -> Call:
     """Return the `call` of a batch norm that is folded into the layer that has made its inputs."""
 
     @tf.autograph.experimental.do_not_convert  # it is Python alone, and so are the calls of Keras' layers
-    def folded(inputs: Any, *arguments: Any, **options: Any) -> Any:
+    def folded(inputs: tf.Tensor, *arguments: Any, **options: Any) -> Any:
         training = options.get("training", arguments[0] if arguments else None)
         before = made.get(id(inputs))
         updates = not isinstance(training, (bool, int)) or (training and norm.trainable)
@@ -146,7 +144,7 @@ def _of_norm(
     return folded
 
 
-def _operation(layer: Any) -> Any:
+def _operation(layer: Layer) -> Any:
     """Return the function of (inputs, scale) that computes a layer with scaled kernels and without its bias.
 
     `scale` has a number for each output channel. None where the layer cannot be folded: another type, an
@@ -208,27 +206,26 @@ def _grouped(
     return tf.concat(made, axis=-1) if parts > 1 else made[0]
 
 
-def _kernel(layer: Any) -> Any:
-    """Return the variable of a layer that is scaled."""
+def _kernel(layer: Layer) -> Variable:
     for name in ("pointwise_kernel", "depthwise_kernel"):
         if hasattr(layer, name):
             return getattr(layer, name)
     return layer.kernel
 
 
-def _scaled(layer: Any, scale: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
+def _scaled(layer: Layer, scale: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
     kernel = _value(_kernel(layer))
     if type(layer) is tf.keras.layers.DepthwiseConv2D:
         scale = tf.reshape(scale, kernel.shape[2:])  # (channels, multiplier)
     return tf.cast(kernel * scale, inputs.dtype)
 
 
-def _value(variable: Any) -> tf.Tensor:
+def _value(variable: Variable) -> tf.Tensor:
     """Return the value of a variable in its own precision, whatever its layer computes in."""
     return tf.convert_to_tensor(tf_variable(variable))
 
 
-def _scales_last(norm: Any, inputs: Any) -> bool:
+def _scales_last(norm: Layer, inputs: tf.Tensor) -> bool:
     """Return whether a batch norm scales the last axis of its inputs, and does nothing else."""
     axes = [norm.axis] if isinstance(norm.axis, int) else list(norm.axis)
     plain = not getattr(norm, "renorm", False) and not getattr(norm, "virtual_batch_size", None)

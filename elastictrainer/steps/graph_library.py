@@ -28,17 +28,10 @@ def called(node: Any) -> Set[str]:
 
 
 class GraphLibrary:
-    """The functions of a graph.
-
-    Attributes:
-        functions: the functions' definitions by name.
-    """
+    """The functions of a graph, their definitions by name."""
 
     def __init__(self, library: Any):
-        """
-        Args:
-            library: of the graph, `GraphDef.library`.
-        """
+        """`library`: of the graph, `GraphDef.library`."""
         self.functions = {function.signature.name: function for function in library.function}
 
     def kinds_in(self, node: Any) -> Set[str]:

@@ -19,12 +19,7 @@ class NotAPart(Exception):
 
 
 class SourceGraph:
-    """The graph of a traced tf.function.
-
-    Attributes:
-        graph: the function's.
-        definition: the graph as a tf.GraphDef.
-    """
+    """The graph of a traced tf.function; `definition` is the same as a tf.GraphDef."""
 
     def __init__(self, graph: tf.Graph):
         self.graph = graph
@@ -53,13 +48,8 @@ class SourceGraph:
     ) -> Callable[..., List[tf.Tensor]]:
         """Return a function that computes `fetches` from `feeds`, to be called while a tf.function is traced.
 
-        Args:
-            feeds: tensors of this graph, which the arguments take the place of.
-            fetches: tensors of this graph.
-            effects: ops of this graph that run for their effect.
-
-        Raises:
-            NotAPart: an input is needed that is not fed.
+        Both are tensors of this graph; `effects` are ops of it that run for their effect. NotAPart where an
+        input is needed that is not fed.
         """
         fed = [feed.name for feed in feeds]
         ends = {fetch.op.name for fetch in fetches if fetch.name not in fed}
@@ -131,6 +121,10 @@ def written_by(op: tf.Operation) -> List[tf.Tensor]:
 def _tensor(source: str) -> str:
     """Return a node's input as the name of a tensor: GraphDefs leave out the number of the first output."""
     return source if ":" in source or source.startswith("^") else f"{source}:0"
+
+
+def values_of(gradient: Gradient) -> Any:
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def flat(data: Nested) -> List[tf.Tensor]:

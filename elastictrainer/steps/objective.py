@@ -17,6 +17,11 @@ Targets = Tuple[Nested, Nested]  # labels, sample weights or None
 Minibatch = Tuple[Nested, Targets]  # inputs, and these
 
 
+def examples_in(minibatch: Minibatch) -> int:
+    """Return the number of a minibatch's examples."""
+    return int(flat(minibatch[0])[0].shape[0])
+
+
 def not_finite_part(minibatch: Minibatch) -> str:
     """Return which part of a minibatch holds a NaN or an infinity, such as "inputs"; empty: none does."""
     x, y = minibatch
@@ -109,12 +114,10 @@ class KerasMetrics:
         self._model = model
 
     def update_state(self, y: Targets, outputs: Nested) -> None:
-        """Take in a minibatch."""
         labels, weights = y
         self._model.compute_metrics(None, labels, outputs, weights)
 
     def results(self) -> Dict[str, Any]:
-        """Return the metrics by name, the loss among them."""
         return self._model.get_metrics_result()
 
 
@@ -153,12 +156,7 @@ class SmoothedCrossentropy(tf.keras.losses.Loss):
         name: str = "smoothed_crossentropy",
         **options: Any,
     ) -> None:
-        """
-        Args:
-            label_smoothing: 0 to 1.
-            class_weights: (classes,); None: all count alike.
-            name, options: of any Keras loss.
-        """
+        """`label_smoothing` is 0 to 1; `class_weights` are (classes,), None: all count alike."""
         super().__init__(name=name, **options)
         self.label_smoothing = label_smoothing
         self.class_weights = None if class_weights is None else [float(w) for w in class_weights]
@@ -178,7 +176,6 @@ class SmoothedCrossentropy(tf.keras.losses.Loss):
         return losses
 
     def get_config(self) -> Dict[str, Any]:
-        """Return the arguments."""
         return {
             **super().get_config(),
             "label_smoothing": self.label_smoothing,
@@ -189,9 +186,7 @@ class SmoothedCrossentropy(tf.keras.losses.Loss):
 def training_loss(
     label_smoothing: float = 0.0, class_weights: Optional[Sequence[float]] = None
 ) -> tf.keras.losses.Loss:
-    """Make the loss to train by; plain cross-entropy, which evaluation always uses, unless something is
-    asked.
-    """
+    """Make the loss to train by: plain cross-entropy, as in evaluation, unless something is asked."""
     if not label_smoothing and class_weights is None:
         return classification_loss()
     return SmoothedCrossentropy(label_smoothing, class_weights)
@@ -200,8 +195,7 @@ def training_loss(
 def crossentropy_terms(loss: Any) -> Tuple[float, Optional[Sequence[float]]]:
     """Return the label smoothing and the (classes,) class weights of a cross-entropy from logits.
 
-    Raises:
-        UsageError: `loss`, as given to `Model.compile`, is another loss, or takes probabilities.
+    UsageError where `loss`, as given to `Model.compile`, is another one, or takes probabilities.
     """
     losses = tf.keras.losses
     if isinstance(loss, SmoothedCrossentropy):

@@ -24,15 +24,9 @@ def make(
 ) -> tf.keras.optimizers.Optimizer:
     """Make an optimizer; with its defaults the paper's (SGD with momentum and weight decay, or Adam).
 
-    Args:
-        name: "sgd": momentum, decoupled weight decay (each step subtracts learning rate x weight_decay x
-            weight); "adam": Adam without weight decay; "adamw": Adam with a decoupled one.
-        learning_rate: constant until `set_rate` is called.
-        weight_decay: of "sgd" and "adamw".
-        momentum: of "sgd".
-
-    Raises:
-        UsageError: unknown name.
+    `name` is "sgd": momentum, decoupled weight decay (each step subtracts learning rate x weight_decay x
+    weight); "adam": Adam without weight decay; "adamw": Adam with a decoupled one. The rate is constant until
+    `set_rate` is called.
     """
     OPTIMIZER.check(name)
     if name == "adam":
@@ -64,7 +58,6 @@ def keras_sgdw(learning_rate: Any, weight_decay: float, momentum: float) -> tf.k
 
 
 def variables_of(optimizer: tf.keras.optimizers.Optimizer) -> List[Variable]:
-    """Return the optimizer's slots and counters."""
     variables = optimizer.variables
     known = list(variables() if callable(variables) else variables)
     return known + untracked_variables(optimizer)

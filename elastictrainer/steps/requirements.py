@@ -15,9 +15,7 @@ _ONE_OP = "has XLA make one op of many, of which no tensor's time can be measure
 
 
 def require_trainable(model: tf.keras.Model) -> None:
-    """Raise UsageError, saying what to change, if a built model has no trainable tensor, or XLA hides their
-    times.
-    """
+    """Raise UsageError if a built model has no trainable tensor, or XLA hides their times."""
     if tf.config.optimizer.get_jit():
         raise UsageError(f"tf.config.optimizer.set_jit {_ONE_OP}: switch it off with set_jit('').")
     if not model.trainable_variables:
@@ -27,9 +25,7 @@ def require_trainable(model: tf.keras.Model) -> None:
 def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
     """Raise UsageError, saying what to change, if the model's way of training excludes this one.
 
-    Args:
-        model: to be trained.
-        pauses: tensors are frozen and unfrozen during the run.
+    With `pauses` tensors are frozen and unfrozen during the run.
     """
     for owner, kind in ((model, "model"), (getattr(model, "optimizer", None), "optimizer")):
         for names, why in PASSED_BY.items():

@@ -19,8 +19,7 @@ def preserve_variables(
 ) -> Iterator[Callable[[Iterable[Variable]], List[tf.Tensor]]]:
     """Restore each variable, bit for bit, when the block ends or raises.
 
-    Yields:
-        A function that restores the given variables at once, and returns their values.
+    Yields a function that restores the given ones at once, and returns their values.
     """
     unique = {id(v): v for v in tf_variables(variables)}
     # TensorFlow copies a buffer on write while a tensor holds it.
@@ -42,11 +41,7 @@ class StoredValues:
     """The values that variables have now, in an unnamed file, which disappears with the process."""
 
     def __init__(self, variables: Iterable[Variable], folder: Optional[Path] = None):
-        """
-        Args:
-            variables: their values are stored one by one.
-            folder: of the file; None: the system's for temporary files.
-        """
+        """Store the values one by one, in a file in `folder`; None: the system's for temporary files."""
         self._variables = tf_variables(variables)
         self._file = tempfile.TemporaryFile(dir=folder)
         self._places: List[Tuple[int, Any]] = []  # offset in bytes; an example without values
@@ -57,19 +52,16 @@ class StoredValues:
         self._file.flush()
 
     def read(self, number: int) -> NDArray[Any]:
-        """Return the value of the variable of this number."""
         offset, like = self._places[number]
         self._file.seek(offset)
         stored = self._file.read(like.nbytes)
         return np.frombuffer(stored, like.dtype).reshape(like.shape)
 
     def restore(self) -> None:
-        """Give every variable its value, bit for bit."""
         for number, variable in enumerate(self._variables):
             variable.assign(self.read(number))
 
     def close(self) -> None:
-        """Free the file."""
         self._file.close()
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.graph_library import called
-from elastictrainer.steps.graphs import READS, Gradient, Nested, SourceGraph, flat, written_by
+from elastictrainer.steps.graphs import READS, Gradient, Nested, SourceGraph, flat, values_of, written_by
 from elastictrainer.steps.keras_compat.optimizer import paused_steps
 from elastictrainer.steps.keras_compat.own_steps import count_paused
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
@@ -21,22 +21,14 @@ from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
 
 @dataclass
 class StepOps:
-    """The ops of a training step: all of its own graph, or some among the updates of others.
-
-    Attributes:
-        source: the graph.
-        inputs, labels: its placeholders, flat.
-        loss: the scalar loss.
-        effects: ops that run for their effect: updates, counters, statistics, moves of random states.
-        finish: traces what the graph does not have.
-    """
+    """The ops of a training step: all of its own graph, or some among the updates of others."""
 
     source: SourceGraph
-    inputs: List[tf.Tensor]
-    labels: List[tf.Tensor]
+    inputs: List[tf.Tensor]  # placeholders, flat
+    labels: List[tf.Tensor]  # the same
     loss: tf.Tensor
-    effects: List[tf.Operation]
-    finish: Callable[[], None] = field(default=lambda: None)
+    effects: List[tf.Operation]  # that run for their effect: updates, counters, statistics, random states
+    finish: Callable[[], None] = field(default=lambda: None)  # traces what the graph does not have
 
     @tf.autograph.experimental.do_not_convert
     def build(self, x: Nested, y: Nested) -> tf.Tensor:
@@ -47,7 +39,6 @@ class StepOps:
         return loss
 
     def takes(self, x: Nested, y: Nested) -> bool:
-        """Return whether minibatches shaped like (x, y) fit the placeholders."""
         placeholders, given = [*self.inputs, *self.labels], [*flat(x), *flat(y)]
         return len(placeholders) == len(given) and all(
             isinstance(spec, (tf.Tensor, tf.TensorSpec))
@@ -57,26 +48,17 @@ class StepOps:
 
 
 class _Update(NamedTuple):
-    """An op that updates a variable.
-
-    Attributes:
-        op: the op.
-        gradients: numbers of the tensors whose gradients it needs.
-        writes: names of the handles that it writes through.
-    """
+    """An op that updates a variable."""
 
     op: tf.Operation
-    gradients: Set[int]
-    writes: Set[str]
+    gradients: Set[int]  # numbers of the tensors whose gradients it needs
+    writes: Set[str]  # names of the handles that it writes through
 
 
 class StepCutter:
-    """Finds the step of every selection in the graph of a traced full step.
+    """Finds the step of every selection in the `graph` of a traced full step.
 
     That of a selection has the same loss and the same gradients. Of the updates it has those of its tensors.
-
-    Attributes:
-        graph: of the full step.
     """
 
     def __init__(
@@ -86,13 +68,7 @@ class StepCutter:
         gradients: Sequence[Gradient],
         optimizer: tf.keras.optimizers.Optimizer,
     ):
-        """
-        Args:
-            whole: the full step.
-            variables: all trainable tensors.
-            gradients: their gradients, as of `CompiledStep`.
-            optimizer: updates them.
-        """
+        """Take the full step, all trainable tensors, gradients as of `CompiledStep`, and the optimizer."""
         self._whole, self._variables, self._gradients = whole, list(variables), list(gradients)
         self._optimizer = optimizer
         self.graph = whole.source.graph
@@ -106,7 +82,7 @@ class StepCutter:
             for v in tf_variables(optimizers.variables_of(optimizer))
             if id(v.handle) in internal
         }
-        values = {k: _values(g).name for k, g in enumerate(gradients) if g is not None}
+        values = {k: values_of(g).name for k, g in enumerate(gradients) if g is not None}
         self._divides = not self._goes_through_calls(set(values.values()))
         effects = [op for op in graph.control_outputs if op.type not in READS]
         names = (op.name for op in graph.get_operations())
@@ -199,7 +175,3 @@ class StepCutter:
             node.name in weighted and node.name in on_the_way and called(node)
             for node in source.definition.node
         )
-
-
-def _values(gradient: Gradient) -> tf.Tensor:
-    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient

@@ -9,15 +9,9 @@ from elastictrainer.steps.keras_compat.layers import layers_before, layers_insid
 from elastictrainer.steps.keras_compat.variables import name_of
 
 _NORMALISATIONS = tuple(
-    getattr(tf.keras.layers, name)
-    for name in (
-        "BatchNormalization",
-        "LayerNormalization",
-        "GroupNormalization",
-        "UnitNormalization",
-        "RMSNormalization",
-    )
-    if hasattr(tf.keras.layers, name)
+    getattr(tf.keras.layers, f"{kind}Normalization")
+    for kind in ("Batch", "Layer", "Group", "Unit", "RMS")
+    if hasattr(tf.keras.layers, f"{kind}Normalization")
 )
 
 
@@ -36,9 +30,7 @@ def _mask(model: tf.keras.Model, wanted: list) -> np.ndarray:
 
 
 def head_mask(model: tf.keras.Model) -> np.ndarray:
-    """Return (N,) bool: the tensors of the last layer that has trainable ones; of several outputs, of each
-    one's.
-    """
+    """Return (N,) bool: the tensors of each output's last layer that has trainable ones."""
     outputs = getattr(model, "outputs", None) or []
     heads = [next(filter(None, map(_last_trainable, layers_before(output))), []) for output in outputs]
     if len(heads) > 1 and all(heads):
@@ -47,7 +39,6 @@ def head_mask(model: tf.keras.Model) -> np.ndarray:
 
 
 def _last_trainable(layer: tf.keras.layers.Layer) -> list:
-    """Return the trainable tensors of the last layer inside that has any."""
     found = (leaf.trainable_weights for leaf in reversed(list(_leaves(layer))))
     return next(filter(None, found), [])
 

@@ -1,6 +1,4 @@
-"""The kinds of work that is timed; the time of a step by the clock: after a warm-up, or within a run without
-a trace in its state.
-"""
+"""The kinds of work that is timed, and the time of a step by the clock: after a warm-up, or in a run."""
 
 import itertools
 import time
@@ -26,7 +24,6 @@ _FIRST_RUNS = 2  # before them: the first run builds the graph, the second one s
 
 
 def elapsed_ms(run: Callable[[], Any]) -> float:
-    """Measure the milliseconds of a call."""
     start = time.perf_counter()
     run()
     return 1e3 * (time.perf_counter() - start)
@@ -44,10 +41,8 @@ def warm_up(
 
     TensorFlow's executor first estimates every op as a long one, and hands it to another thread. The estimate
     falls by a tenth with every run. After about ninety runs short ops stay on their thread, and steps of many
-    small ops are faster. A training run soon gets there; a measurement has to wait for it.
-
-    Returns:
-        How many steps were made.
+    small ops are faster. A training run soon gets there; a measurement has to wait for it. Returns how many
+    steps were made.
     """
     start, made = clock(), 0
     while step.runs < runs and (made < _LEAST_RUNS or clock() - start < _MOST_S):

@@ -3,7 +3,6 @@
 from typing import Iterable, Optional
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.cache.activation_cache import ActivationCache
@@ -13,7 +12,7 @@ from elastictrainer.cache.storage import CacheError
 from elastictrainer.errors import RunError
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled_step import CompiledSteps
-from elastictrainer.steps.objective import Minibatch
+from elastictrainer.steps.objective import Minibatch, examples_in
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import CACHE_WRITE
 from elastictrainer.training.clock import CALIBRATION, TRACING
@@ -23,16 +22,12 @@ from elastictrainer.training.state import RunState
 
 
 class CachedSteps:
-    """Writes the activation cache of an interval, and runs its cached steps.
-
-    Attributes:
-        unread: whether the next step is the first one of its cache, which runs a new graph.
-    """
+    """Writes the activation cache of an interval, and runs its cached steps."""
 
     def __init__(self, run_state: RunState, feed: Feed, steps: CompiledSteps, settings: CacheSettings):
         self._state, self._feed, self._steps, self._settings = run_state, feed, steps, settings
         self._cache: Optional[ActivationCache] = None
-        self.unread = False
+        self.unread = False  # the next step is the first one of its cache, which runs a new graph
         self._forward: Optional[ForwardPass] = None
 
     @property
@@ -41,14 +36,9 @@ class CachedSteps:
         return self._cache is not None
 
     def write_cache(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> None:
-        """Cache the activations of the tensors that `mask` freezes, in one pass over the data.
+        """Cache the activations of the tensors that `mask` (N,) bool freezes, in one pass over the data.
 
-        Args:
-            mask: (N,) bool: the tensors that train in the interval.
-            head: takes the features of the pass, where the model's graph shows them.
-
-        Raises:
-            CacheError: why they cannot be cached.
+        `head` takes its features, where the model's graph shows them. CacheError: why they cannot be cached.
         """
         state, progress = self._state, self._state.progress
         with state.clock.watch.lap(TRACING):
@@ -68,11 +58,9 @@ class CachedSteps:
         )
 
     def refresh_cache(self) -> None:
-        """Write the cache again, at the start of an epoch, if a variable that it depends on was changed from
-        outside.
+        """Write the cache again, as an epoch starts, if a variable that it depends on was changed outside.
 
-        Raises:
-            CacheError: they cannot be cached any more.
+        CacheError where it cannot be any more.
         """
         begun = self._state.progress.cache_origin
         if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
@@ -95,7 +83,6 @@ class CachedSteps:
         return float(self._cache.train(values))
 
     def free_cache(self) -> None:
-        """Free the cache."""
         if self._cache is not None:
             self._cache.close()
         self._cache = None
@@ -104,8 +91,7 @@ class CachedSteps:
     def resume(self) -> None:
         """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
 
-        Raises:
-            CacheError: there is less room, or another device, than there was.
+        CacheError where there is less room, or another device, than there was.
         """
         state = self._state
         begun, mask = state.progress.cache_origin, state.selector.mask
@@ -132,7 +118,7 @@ class CachedSteps:
             steps.make(mask),
             minibatch,
             self._feed.spec,
-            len(tf.nest.flatten(minibatch[0])[0]) * state.clock.steps_per_epoch,
+            examples_in(minibatch) * state.clock.steps_per_epoch,
             self._settings,
             self._forward,
             state.selector.profile,

@@ -21,11 +21,7 @@ _SWAPS = getattr(tf.keras.callbacks, "SwapEMAWeights", ())  # of Keras 3
 
 
 class TrainerCallback(tf.keras.callbacks.Callback):
-    """A callback for `Trainer.fit`. What it does beyond Keras' own events is in the methods here.
-
-    Attributes:
-        run_state: set before any event.
-    """
+    """A callback for `Trainer.fit`, which sets `run_state` first; some of its events are not Keras' own."""
 
     run_state: RunState
 
@@ -54,9 +50,7 @@ class TrainerCallback(tf.keras.callbacks.Callback):
         """Run when tensors were selected; `record` is the line of selections.jsonl."""
 
     def on_head(self, record: Values) -> None:
-        """Run when the head was solved, before the first step; `record` has `images`, `loss` (nats),
-        `seconds` and what `evaluate` gave.
-        """
+        """Run with `images`, `loss` (nats), `seconds` and what `evaluate` gave when the head was solved."""
 
     def before_checkpoint(self) -> None:
         """Run before `state` is asked for a checkpoint."""
@@ -88,12 +82,10 @@ class RisingLoss(TrainerCallback):
         self._head: Optional[float] = None  # the least that the solved head's accuracy may be
 
     def on_head(self, record: Values) -> None:
-        """Take in the solved head's accuracy, where it was evaluated."""
         accuracy = record.get("val_accuracy")
         self._head = None if accuracy is None else accuracy - self._error
 
     def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
-        """Take in the step's loss."""
         state, start_loss = self.run_state, self.run_state.progress.start_loss
         if start_loss is None or self._said or not math.isfinite(state.loss):
             return
@@ -105,7 +97,6 @@ class RisingLoss(TrainerCallback):
             self._say(f"the loss has risen from {start_loss:.2f} to {self._mean:.2f}")
 
     def on_epoch_end(self, epoch: int, logs: Optional[Values] = None) -> None:
-        """Take in the epoch's accuracy, where it was evaluated."""
         accuracy, head = (logs or {}).get("val_accuracy"), self._head
         if accuracy is None or head is None or self._said:
             return
@@ -130,16 +121,9 @@ class RisingLoss(TrainerCallback):
 def require_supported_callbacks(
     callbacks: Sequence[Any], optimizer: Any, checkpointed: bool, rates: Optional[RateSchedule] = None
 ) -> None:
-    """Refuse a callback that would fail in the middle of the run, or do nothing.
+    """Refuse a callback that would fail in the middle of the run, or do nothing: UsageError with its name.
 
-    Args:
-        callbacks: of Keras, and others.
-        optimizer: the one that trains.
-        checkpointed: `Checkpointing` saves the run.
-        rates: the learning rate that the run sets in every step; None: it does not.
-
-    Raises:
-        UsageError: names the callback.
+    `checkpointed`: `Checkpointing` saves the run. `rates`: of the run in every step; None: it sets none.
     """
     for callback in callbacks:
         name = type(callback).__name__
@@ -165,11 +149,9 @@ def require_supported_callbacks(
 
 
 def named_callbacks(places: Optional[str]) -> List[tf.keras.callbacks.Callback]:
-    """Make the callbacks at `places`, "package.module:name" separated by commas: each a class or a function,
-    which is called without arguments.
+    """Make the callbacks at `places`, "package.module:name" separated by commas: classes, or functions.
 
-    Raises:
-        UsageError: one cannot be imported, fails, or gives something else.
+    They get no arguments. UsageError where one cannot be imported, fails, or gives something else.
     """
     made = []
     for place in places.split(",") if places else []:

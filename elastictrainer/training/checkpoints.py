@@ -31,12 +31,9 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if
 
 
 class Interruption:
-    """While entered, notes SIGINT, SIGTERM and SIGHUP instead of obeying them; inert outside the main thread.
+    """While entered, notes (`asked`) SIGINT, SIGTERM and SIGHUP instead of obeying; in the main thread alone.
 
     The step is finished first; a second signal ends the process at once.
-
-    Attributes:
-        asked: whether a signal has come.
     """
 
     def __init__(self) -> None:
@@ -67,11 +64,7 @@ class CheckpointFiles:
     """Saves whole checkpoints, keeps the last two, and restores the newest that is not damaged."""
 
     def __init__(self, folder: Path, **variables: List[Any]):
-        """
-        Args:
-            folder: of all of them, each a folder of its own.
-            variables: to save, lists by a name of the caller's. All exist already.
-        """
+        """Keep lists of `variables`, which all exist, by a name of the caller's, in folders in `folder`."""
         self.folder = folder
         groups: Dict[str, List[tf.Variable]] = {}
         self._variables: Dict[str, tf.Variable] = {}  # by the names of their values in a checkpoint
@@ -87,18 +80,12 @@ class CheckpointFiles:
         self._checkpoint = tf.train.Checkpoint(state=self._state, **groups)
 
     def saved(self) -> List[Path]:
-        """Return the checkpoints there are, the newest first."""
         return ownership.checkpoints(self.folder)
 
     def save(self, step: int, state: Values) -> None:
-        """Write a checkpoint, then remove those that are too old.
+        """Write a checkpoint with the JSON `state` for `restore`, then remove those that are too old.
 
-        Args:
-            step: training steps done; names the checkpoint.
-            state: JSON values; `restore` returns them.
-
-        Raises:
-            RunError: it cannot be written. The checkpoints before it are as they were.
+        RunError where it cannot be written. The checkpoints before it are then as they were.
         """
         path = self.folder / ownership.checkpoint_name(step)
         self._state.assign(json.dumps(state))
@@ -120,11 +107,7 @@ class CheckpointFiles:
     def restore(self) -> Optional[Values]:
         """Put the newest whole checkpoint's values into the variables; damaged ones are set aside.
 
-        Returns:
-            The state saved with it; None where there is no checkpoint.
-
-        Raises:
-            RunError: there are checkpoints, and all are damaged.
+        Returns the state saved with it, None where there is no checkpoint. RunError where all are damaged.
         """
         remove_unfinished(self.folder)
         saved = self.saved()
@@ -190,11 +173,7 @@ class Checkpointing(TrainerCallback):
         return self.resume and bool(ownership.checkpoints(self._run.checkpoints_path))
 
     def fit_context(self) -> ContextManager[Any]:
-        """Hold signals back.
-
-        Raises:
-            UsageError: another run's checkpoints are there, or two callbacks would share their state.
-        """
+        """Hold signals back; UsageError for another run's checkpoints, or two callbacks with one state."""
         # A checkpoint keeps the state of each under its class' name.
         names = [
             type(c).__name__ for c in self.run_state.callbacks if type(c).state is not TrainerCallback.state
@@ -210,7 +189,6 @@ class Checkpointing(TrainerCallback):
         return self._interruption
 
     def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
-        """Stop or save if it is time to."""
         state = self.run_state
         if not math.isfinite(state.loss):
             raise state.diverged(f"the loss is {state.loss}")
@@ -219,11 +197,9 @@ class Checkpointing(TrainerCallback):
             self.save()
 
     def on_epoch_done(self) -> None:
-        """Save."""
         self.save()
 
     def stop_if_asked(self) -> None:
-        """Save and raise Interrupted if a signal has come."""
         if not self._interruption.asked:
             return
         self.save()
@@ -258,8 +234,7 @@ class Checkpointing(TrainerCallback):
     def restore_run(self) -> None:
         """Go on where the newest whole checkpoint was written; from the start where there is none.
 
-        Raises:
-            RunError: there are checkpoints, and all are damaged, or of an earlier version.
+        RunError where there are checkpoints, and all are damaged, or of an earlier version.
         """
         state = self.run_state
         saved = self._checkpoints.restore()

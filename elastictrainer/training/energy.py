@@ -134,7 +134,6 @@ class EnergyMetering(TrainerCallback):
 
     @contextlib.contextmanager
     def fit_context(self) -> Iterator[None]:
-        """Read the sensor in the background."""
         stop = threading.Event()
         thread = threading.Thread(target=self._sample, args=(stop,), name="energy", daemon=True)
         thread.start()
@@ -146,13 +145,11 @@ class EnergyMetering(TrainerCallback):
             thread.join()
 
     def on_steps_begin(self) -> None:
-        """Begin an interval of training."""
         now = time.time()
         self._intervals.append([now, now])
         self._switch(True)
 
     def on_steps_end(self) -> None:
-        """End the interval of training."""
         self._switch(False)
 
     def _switch(self, training: bool) -> None:
@@ -183,15 +180,12 @@ class EnergyMetering(TrainerCallback):
             self._joules += spent
 
     def before_checkpoint(self) -> None:
-        """Add what was spent so far."""
         self._switch(self._training)
 
     def state(self) -> Values:
-        """Return the state that a checkpoint keeps: up to the latest reading."""
         return {"joules": self._joules if self._sensor else None, "intervals": self._intervals}
 
     def restore(self, state: Optional[Values]) -> None:
-        """Continue from the state that a checkpoint kept."""
         if state is None:
             return
         self._intervals = state["intervals"]
@@ -201,7 +195,6 @@ class EnergyMetering(TrainerCallback):
             self._joules = state["joules"]
 
     def conclude(self) -> Values:
-        """Return the energy, its source and the intervals of training."""
         return {
             "energy_joules": self._joules if self._sensor else None,
             "energy_source": self._sensor.name if self._sensor else None,

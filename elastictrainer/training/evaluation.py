@@ -36,26 +36,15 @@ Minibatches = Iterable[Tuple[Any, ...]]  # images, labels, and perhaps whether t
 
 
 class Score(NamedTuple):
-    """How good a classifier is on some images.
+    """How good a classifier is on some images."""
 
-    Attributes:
-        epoch: of a run after which it was evaluated, from 1; 0: with the solved head.
-        accuracy: 0..1.
-        loss: mean cross-entropy, in nats.
-        weights: their digest; 0: not known.
-        old_and_new: `accuracy_old` and `accuracy_new` (0..1), of the old images and of the others; empty
-            without both.
-        images: how many it is of; 0: not known.
-        error: how far it may be from the accuracy of all images: see `sampling_error`.
-    """
-
-    epoch: int
-    accuracy: float
-    loss: float
-    weights: int = 0
-    old_and_new: Dict[str, float] = {}
-    images: int = 0
-    error: float = 0.0
+    epoch: int  # of a run after which it was evaluated, from 1; 0: with the solved head
+    accuracy: float  # 0..1
+    loss: float  # mean cross-entropy, in nats
+    weights: int = 0  # their digest; 0: not known
+    old_and_new: Dict[str, float] = {}  # `accuracy_old` and `accuracy_new` (0..1); empty without both
+    images: int = 0  # how many it is of; 0: not known
+    error: float = 0.0  # how far it may be from the accuracy of all images: see `sampling_error`
 
     def is_better_than(self, other: "Score") -> bool:
         """Return whether more of the images are right, or as many at a lower loss."""
@@ -65,12 +54,9 @@ class Score(NamedTuple):
 def sampling_error(accuracy: float, images: int, of: int) -> float:
     """Return half the width of the interval that holds the accuracy on all `of` images with 95 %.
 
-    By Agresti and Coull (1998), which also holds at 0 and 1, for a part of a finite number. A sample with the
-    same share of every class is at least as good as the random one of the formula.
-
-    Args:
-        accuracy: 0..1, of the sample.
-        images: in it, 1 at least.
+    By Agresti and Coull (1998), which also holds at 0 and 1, for a part of a finite number: `accuracy` (0..1)
+    is that of `images`, 1 at least. A sample with the same share of every class is at least as good as the
+    random one of the formula.
     """
     trials = images + _Z**2
     share = (accuracy * images + _Z**2 / 2) / trials
@@ -78,16 +64,12 @@ def sampling_error(accuracy: float, images: int, of: int) -> float:
 
 
 class Evaluator:
-    """Scores a classifier, which gives logits, or probabilities if it ends in a softmax; compiled once.
-
-    Attributes:
-        image_s: seconds for each image of the latest evaluation, without compiling; 0 before the first.
-    """
+    """Scores a classifier, which gives logits, or probabilities if it ends in a softmax; compiled once."""
 
     def __init__(self, model: tf.keras.Model, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
         self._objective = Objective(model, _cross_entropy)
-        self.image_s = 0.0
+        self.image_s = 0.0  # of the latest evaluation, without compiling; 0 before the first
         self._function: Any = None
 
     def _minibatch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
@@ -202,7 +184,6 @@ class Evaluation(TrainerCallback):
         return share * self.run_state.clock.evaluation_s(ending, of_head)
 
     def _is_ending(self, epoch: int) -> bool:
-        """Return whether `epoch` is the run's last one."""
         state = self.run_state
         stopping = bool(getattr(state.model, "stop_training", False))  # Keras 3 sets it in `fit`
         return stopping or (not state.clock.by_clock and epoch == state.clock.epochs)
@@ -225,7 +206,7 @@ class Evaluation(TrainerCallback):
             return known[-1]
         with state.clock.watch.lap(VALIDATION):
             self._began_s, began = state.clock.watch.training(), time.perf_counter()
-            score = self._sampled(self._minibatches, self._images, limit_s)
+            score = self._score_on(self._minibatches, self._images, limit_s)
             if not math.isfinite(score.loss):
                 raise state.diverged(f"the {PARTS[self.part]} loss is {score.loss}")
             score = score._replace(epoch=epoch, weights=weights)
@@ -234,7 +215,7 @@ class Evaluation(TrainerCallback):
             self._took_s = time.perf_counter() - began
         return score
 
-    def _sampled(self, images: Callable[..., Minibatches], count: int, limit_s: float) -> Score:
+    def _score_on(self, images: Callable[..., Minibatches], count: int, limit_s: float) -> Score:
         """Return the score on as many of `count` images as there are `limit_s` seconds for."""
         score = self._evaluator(self._within(images, count, limit_s), self._before_each)
         self.run_state.clock.image_s = self._evaluator.image_s
@@ -261,7 +242,6 @@ class Evaluation(TrainerCallback):
             image_s, done = max(1e-9, (clock.spent_s() - began_s) / (end - done)), end
 
     def _note(self, result: Score) -> None:
-        """Keep the score of the weights that the model has."""
         self._results.append(result)
 
     def _of_last_weights(self) -> Optional[Score]:
@@ -275,11 +255,9 @@ class Evaluation(TrainerCallback):
         return self._score(self.run_state.progress.epoch, self._limit_s(ending=True))
 
     def state(self) -> List[List[Any]]:
-        """Return the state that a checkpoint keeps."""
         return [list(result) for result in self._results]
 
     def restore(self, state: Optional[List[Any]]) -> None:
-        """Continue from the state that a checkpoint kept."""
         self._results = [Score(*result) for result in state or []]
 
     def conclude(self) -> Values:
@@ -384,7 +362,7 @@ class BestWeights(Evaluation):
         held = preserve_variables([*model.variables, *optimizer, *random_states(model)])
         with self.run_state.clock.watch.lap(VALIDATION), held:
             load_weights(model, self._run.best_path)
-            score = self._sampled(self._test, self._later, self.run_state.clock.evaluation_s(ending=True))
+            score = self._score_on(self._test, self._later, self.run_state.clock.evaluation_s(ending=True))
         return {
             "kept_weights": self._run.best_path.name,
             "kept_epoch": self._best.epoch,
@@ -400,9 +378,7 @@ class BestWeights(Evaluation):
 
 
 def described_in(path: Path) -> Optional[Score]:
-    """Read the description of the weights in a file that `BestWeights` wrote; None where there is no
-    whole one.
-    """
+    """Read the description of the weights in a file of `BestWeights`; None where there is no whole one."""
     try:
         with zipfile.ZipFile(path) as archive:
             return Score(**json.loads(archive.comment))

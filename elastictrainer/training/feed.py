@@ -9,7 +9,7 @@ import tensorflow as tf
 from elastictrainer.errors import DataError, UsageError, reason
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.keras_compat.fitting import without_optionals
-from elastictrainer.steps.objective import Minibatch, not_finite_part
+from elastictrainer.steps.objective import Minibatch, examples_in, not_finite_part
 from elastictrainer.training.clock import Clock
 from elastictrainer.training.fit_data import RunData
 from elastictrainer.training.state import Progress
@@ -18,11 +18,7 @@ Probe = Callable[[int], Iterable[Any]]
 
 
 class Feed:
-    """Reads the minibatches to train on, to cache, and to score tensors on.
-
-    Attributes:
-        first_epoch: the run's first, as Keras and the data count.
-    """
+    """Reads the minibatches to train on, to cache, and to score tensors on."""
 
     def __init__(
         self,
@@ -33,13 +29,8 @@ class Feed:
         probe_count: int,
         first_epoch: int = 0,
     ):
-        """
-        Args:
-            progress: says which minibatch is the next.
-            probe: see Trainer.
-            probe_count: number of minibatches to score tensors on without a `probe`.
-        """
-        self.first_epoch = first_epoch
+        """Without a `probe` tensors are scored on `probe_count` minibatches; `progress` has the next one."""
+        self.first_epoch = first_epoch  # the run's, as Keras and the data count
         self._clock, self._progress, self._data = clock, progress, data
         self._probe, self._probe_count = probe, probe_count
         self._recent: Deque[Minibatch] = deque(maxlen=probe_count)
@@ -50,7 +41,6 @@ class Feed:
 
     @property
     def repeatable(self) -> bool:
-        """Return whether the data can be read in passes of their own."""
         return self._data.repeatable
 
     @property
@@ -60,22 +50,14 @@ class Feed:
 
     @property
     def batch_size(self) -> int:
-        """Return the number of examples of a full minibatch."""
         assert self._size is not None, "`peek` comes first"
         return self._size
 
     def one_pass(self, count: int, epoch: Optional[int] = None, head: Any = None) -> Iterator[Minibatch]:
-        """Read the first minibatches of an epoch's data, which are not trained on.
+        """Read the first `count` minibatches of an epoch's data, which are not trained on; or DataError.
 
-        With a deadline it ends earlier where its time is used up: see `Clock.pass_ends_s`.
-
-        Args:
-            count: minibatches.
-            epoch: whose order; None: of the epoch going on.
-            head: the HeadPass that takes the features, and has its own time; None: none does.
-
-        Raises:
-            DataError: the data cannot be read.
+        With a deadline it ends earlier where its time is used up: see `Clock.pass_ends_s`. `epoch` is whose
+        order, None: the one going on. The HeadPass `head`, if any, takes the features, and has its own time.
         """
         epoch = self._progress.epoch if epoch is None else epoch
         data = self._data.again(self.first_epoch + epoch, count)
@@ -96,7 +78,7 @@ class Feed:
     def peek(self) -> Minibatch:
         """Return the minibatch that `fetch` gives next: the run's first one, which is a full one."""
         minibatch = self.fetch()
-        self._size = _examples(minibatch)
+        self._size = examples_in(minibatch)
         assert self._open is not None
         self._open, self._at = itertools.chain([minibatch], self._open), self._next()
         self._recent.append(minibatch)
@@ -105,10 +87,7 @@ class Feed:
     def fetch(self) -> Minibatch:
         """Return the minibatch of the step to come.
 
-        Raises:
-            StopIteration: the data has ended.
-            UsageError: it has, and must not.
-            DataError: it cannot be read.
+        StopIteration where the data has ended; UsageError where it must not; DataError if it cannot be read.
         """
         epoch, batch = self._next()
         if self._open is None or self._at != (epoch, batch):
@@ -138,10 +117,9 @@ class Feed:
 
     def is_whole(self, minibatch: Minibatch) -> bool:
         """Return whether it has as many examples as the first one; the last of an epoch may have fewer."""
-        return _examples(minibatch) == self._size
+        return examples_in(minibatch) == self._size
 
     def remember(self, minibatch: Minibatch) -> None:
-        """Remember a full minibatch that was trained on, for `probe`."""
         self._recent.append(minibatch)
 
     def suspect(self, minibatch: Minibatch) -> None:
@@ -149,9 +127,7 @@ class Feed:
         self._fault = self._fault or _fault_of(minibatch, *self._next())
 
     def fault(self) -> str:
-        """Say which part of which minibatch holds a NaN or an infinity, as an epoch of the data is read;
-        empty: none, or nobody can tell.
-        """
+        """Say which part of which minibatch of an epoch holds NaN or infinity; empty: none, or not known."""
         if self.repeatable and not self._fault:
             read = enumerate(self.one_pass(self._clock.steps_per_epoch))
             found = (_fault_of(minibatch, self._next()[0], number) for number, minibatch in read)
@@ -161,11 +137,8 @@ class Feed:
     def probe(self, number: int) -> Iterator[Minibatch]:
         """Read the minibatches that tensors are scored on at the start of interval `number`, without end.
 
-        Those of the user's `probe`; else the first of the epoch going on; else, where the data cannot be read
-        in passes of their own, the latest ones trained on.
-
-        Raises:
-            UsageError: the user's `probe` gives none.
+        Those of the user's `probe` (UsageError if it gives none); else the first of the epoch going on; else,
+        where the data cannot be read in passes of their own, the latest ones trained on.
         """
         while True:
             if self._probe is not None:
@@ -187,10 +160,6 @@ class Feed:
 def _fault_of(minibatch: Minibatch, epoch: int, number: int) -> str:
     part = not_finite_part(minibatch)
     return part and f"the {part} of minibatch {number + 1} of epoch {epoch + 1} hold NaN or infinite values"
-
-
-def _examples(minibatch: Minibatch) -> int:
-    return int(tf.nest.flatten(minibatch[0])[0].shape[0])
 
 
 def minibatches(data: Iterable[Any]) -> Iterator[Minibatch]:

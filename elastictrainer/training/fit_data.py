@@ -13,6 +13,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.steps.keras_compat.fitting import FitData, most_steps_per_epoch
 
 Stream = Callable[[int, int], tf.data.Dataset]  # from an epoch and the number of its first minibatch
+Given = Dict[str, Any]  # the arguments of `Trainer.fit`, by name
 
 # Steps of a tf.data pipeline, by their classes' names without "Dataset".
 _ANY_ORDER = {  # give the same examples in whatever order they get theirs
@@ -39,51 +40,35 @@ _WORD = 'If every epoch has the same examples, pass activation_cache="always" to
 
 
 class StreamData:
-    """A function of (epoch, first), which gives the same whenever it is called; see `Trainer.fit`.
+    """A function of (epoch, first), which gives the same whenever it is called; see `Trainer.fit`."""
 
-    Attributes:
-        steps: minibatches of an epoch.
-        endless: whether one iterator goes on from epoch to epoch, and must not end.
-        repeatable: whether `again` can be called.
-    """
-
-    endless = repeatable = True
+    endless = True  # one iterator goes on from epoch to epoch, and must not end
+    repeatable = True  # `again` can be called
 
     def __init__(self, stream: Stream, steps: int):
-        """`steps`: minibatches of an epoch."""
         self.steps, self._stream = steps, stream
         self.spec: Any = None
 
     def read(self, epoch: int, first: int) -> Iterator[Any]:
-        """Read minibatches from number `first` of an epoch on."""
         data = self._stream(epoch, first)
         self.spec = data.element_spec
         return iter(data)
 
     def again(self, epoch: int, count: int) -> Iterator[Any]:
-        """Read the first `count` minibatches of an epoch by themselves."""
         return iter(self._stream(epoch, 0).take(count))
 
 
 class KerasData(FitData):
-    """Data in one of Keras' forms. Each epoch begins when it is read, and cannot begin in its middle.
-
-    Attributes are those of `StreamData`.
-    """
+    """Data in one of Keras' forms. Each epoch begins when it is read, and cannot begin in its middle."""
 
     endless = False
 
-    def __init__(self, model: tf.keras.Model, given: Dict[str, Any], repeatable: bool):
-        """
-        Args:
-            model, given: as for FitData.
-            repeatable: whether the data may be read in passes that do not train.
-        """
+    def __init__(self, model: tf.keras.Model, given: Given, repeatable: bool):
+        """`repeatable`: the data may be read in passes that do not train; others as for FitData."""
         super().__init__(model, given)
         self.repeatable, self._model, self._given = repeatable, model, given
 
     def read(self, epoch: int, first: int) -> Iterator[Any]:
-        """Read the next epoch, whatever its number."""
         return self.epoch()
 
     def again(self, epoch: int, count: int) -> Iterator[Any]:
@@ -94,13 +79,11 @@ class KerasData(FitData):
 RunData = Union[StreamData, KerasData]  # gives minibatches, as Keras takes them
 
 
-def run_data(model: tf.keras.Model, given: Dict[str, Any], reads_more: bool) -> RunData:
+def run_data(model: tf.keras.Model, given: Given, reads_more: bool) -> RunData:
     """Return the data that `Trainer.fit` was given, by the arguments' names.
 
-    `reads_more`: the run reads it in passes that do not train as well, where it can be read again.
-
-    Raises:
-        UsageError: there is none, it has no length, or a function gives it and there are class weights.
+    `reads_more`: the run reads it in passes that do not train as well, where it can be read again. UsageError
+    where there is none, it has no length, or a function gives it and there are class weights.
     """
     if given.get("x") is None:
         raise UsageError("there is no data to train on: pass it as x, as to Model.fit.")
@@ -116,13 +99,8 @@ def run_data(model: tf.keras.Model, given: Dict[str, Any], reads_more: bool) -> 
     return StreamData(given["x"], given["steps_per_epoch"])
 
 
-def effective_cache(cache: CacheSettings, given: Dict[str, Any]) -> Tuple[CacheSettings, str]:
-    """Return how the data of a run is cached, and the reason where it is not; else an empty string.
-
-    Args:
-        cache: as the user asked.
-        given: the arguments of `fit`, by name.
-    """
+def effective_cache(cache: CacheSettings, given: Given) -> Tuple[CacheSettings, str]:
+    """Return how data that `fit` was given is cached, and the reason where it is not, or ""."""
     if cache.mode == "off":
         return cache, ""
     reason = _why_not(cache, given)
@@ -131,7 +109,7 @@ def effective_cache(cache: CacheSettings, given: Dict[str, Any]) -> Tuple[CacheS
     return cache if _is_mixed(given) else dataclasses.replace(cache, seed=None), ""
 
 
-def _why_not(cache: CacheSettings, given: Dict[str, Any]) -> str:
+def _why_not(cache: CacheSettings, given: Given) -> str:
     data, steps, most = given.get("x"), given.get("steps_per_epoch"), most_steps_per_epoch()
     if most:
         return f"Keras ends every epoch after {most} steps (max_steps_per_epoch)."
@@ -168,7 +146,7 @@ def _is_array(part: Any) -> bool:
     return plain or part is None or isinstance(part, (int, float))
 
 
-def _is_mixed(given: Dict[str, Any]) -> bool:
+def _is_mixed(given: Given) -> bool:
     """Return whether every epoch makes up its minibatches of examples in a new order."""
     data = given.get("x")
     if not isinstance(data, tf.data.Dataset):

@@ -25,19 +25,12 @@ from elastictrainer.training.memory import MemoryLimit
 
 @dataclass(frozen=True)
 class Graphs:
-    """The graphs of a model's training. They hold as long as what they were made from does.
-
-    Attributes:
-        steps: compiled steps, with objective, optimizer and metrics.
-        count_step: counts a step where Keras does, and returns the metrics so far by name.
-        scorer: scores the tensors; None where the scheme has no metric.
-        made_from: objects that these depend on.
-    """
+    """The graphs of a model's training. They hold as long as what they were made from does."""
 
     steps: CompiledSteps
-    count_step: Callable[[], Dict[str, Any]]
-    scorer: Optional[ImportanceEvaluator]
-    made_from: List[Any]
+    count_step: Callable[[], Dict[str, Any]]  # counts where Keras does; returns the metrics so far
+    scorer: Optional[ImportanceEvaluator]  # None where the scheme has no metric
+    made_from: List[Any]  # objects that these depend on
 
     def hold(self, model: tf.keras.Model, spec: Any) -> bool:
         """Return whether they are those of `model` as it is now, and of minibatches of `spec`."""
@@ -57,13 +50,9 @@ def _made_from(model: tf.keras.Model, spec: Any) -> List[Any]:
 
 
 def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any, fold: bool) -> Graphs:
-    """Prepare the graphs of a built model's training; each is traced when it first runs.
+    """Prepare the graphs of a built, compiled model's training; each is traced when it first runs.
 
-    Args:
-        model: compiled and built, as is its optimizer.
-        scheme: chooses the tensors to train.
-        spec: tf.TensorSpecs of any minibatch.
-        fold: see `Objective`.
+    The optimizer is built, too. `spec` are tf.TensorSpecs of any minibatch; for `fold` see `Objective`.
     """
     require_apart(model.optimizer, model.trainable_variables, scheme.selects or not all(scheme.mask(model)))
     metrics = KerasMetrics(model)
@@ -102,20 +91,12 @@ def make_selector(
     log: Callable[[Dict[str, Any]], None],
     limit: Optional[MemoryLimit] = None,
 ) -> Selector:
-    """Make the selector of a run.
+    """Make the selector of a run; its model and built optimizer are those of the compiled `steps`.
 
-    Args:
-        scheme: chooses the tensors to train.
-        profile: the model's profile; None only where the scheme does not select.
-        steps: the compiled steps; model and optimizer are theirs, and the optimizer is built.
-        scorer: see `make_scorer`.
-        probe: from the number of the interval to the minibatches that tensors are scored on.
-        batches: how many of them.
-        log: takes the record of each selection.
-        limit: of memory; None: any. The graphs of scoring, and those of old selections, are freed within it.
-
-    Raises:
-        UsageError: no profile where one is needed, or that of another model, or a scheme's mask that is none.
+    The `profile` is None only where the scheme does not select. `probe` leads from the number of the interval
+    to the minibatches, `batches` of them, that tensors are scored on; `log` takes the record of each
+    selection. Within a `limit` of memory the graphs of scoring, and those of old selections, are freed.
+    UsageError for no profile where one is needed, that of another model, or a scheme's mask that is none.
     """
     model, optimizer = steps.objective.model, steps.optimizer
     variables = model.trainable_variables
@@ -131,15 +112,12 @@ def make_selector(
     minibatches = probe if limit is None else limit.shortened(probe)
     optimizers.prepare_freezing(optimizer, variables)
 
-    def reset_frozen(mask: NDArray[np.bool_]) -> None:
-        optimizers.reset_slots(optimizer, list(itertools.compress(variables, ~mask)))
-
     return Selector(
         np.ones(len(variables), bool),
         profile,
         scheme.solver or "dp",
         None if scorer is None else _scores(scorer, steps, minibatches, batches, limit),
-        on_freeze=reset_frozen,
+        on_freeze=lambda mask: optimizers.reset_slots(optimizer, list(itertools.compress(variables, ~mask))),
         log=log,
         memory=None if limit is None else limit.step_bytes,
     )

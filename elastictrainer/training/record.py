@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError
 from elastictrainer.runs import environment
 from elastictrainer.runs.log import LOG, TERMINAL, printed
-from elastictrainer.runs.run_folder import RunFolder, sampled
+from elastictrainer.runs.run_folder import RunFolder, spread
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.training.callbacks import TrainerCallback
@@ -46,26 +46,19 @@ class Display:
     """Shows how a run is going: each epoch is a line, and on a terminal its steps are a progress bar."""
 
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False):
-        """
-        Args:
-            run: the folder of TensorBoard events; None: none are written.
-            quiet: print nothing.
-        """
+        """Show nothing if `quiet`; write TensorBoard events into `run`, if any."""
         self._quiet = quiet
         self._bar: Any = None
         self._run = run
         self._writers: Values = {}
 
     def say(self, line: str) -> None:
-        """Log a line, which is printed above a bar if there is one."""
         if not self._quiet:
             with printed():
                 LOG.info(line)
 
     def epoch_begins(self, epoch: int, epochs: Optional[int], steps: int, done: int = 0) -> None:
-        """Open a bar of `steps`, of which `done` were done before, for `epoch` (from 1) of `epochs`, None
-        where the clock decides.
-        """
+        """Open a bar for `epoch` (from 1) of `epochs` (None: by the clock), with `done` of its steps."""
         if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
@@ -96,18 +89,12 @@ class Display:
         self._bar.update()
 
     def epoch_ends(self, record: Values, epochs: Optional[int], left_s: Optional[float] = None) -> None:
-        """Print and plot an epoch of `epochs`.
-
-        Args:
-            record: its line of metrics.jsonl.
-            epochs: None where the clock decides.
-            left_s: seconds that the run will go on.
-        """
+        """Print and plot an epoch of `epochs`, None: by the clock, from its line of metrics.jsonl."""
         self._close_bar()
         words = [_number(record["epoch"], epochs)]
         for key, (shown, factor) in _LINE.items():
             if record.get(key) is not None:
-                some = sampled(record, factor) if key in ("test_accuracy", "val_accuracy") else ""
+                some = spread(record, factor) if key in ("test_accuracy", "val_accuracy") else ""
                 words.append(shown.format(factor * record[key]) + some)
         if left_s:
             words.append(f"{duration(left_s)} left")
@@ -131,7 +118,6 @@ class Display:
             writer.flush()
 
     def close(self) -> None:
-        """Let go of the terminal and of files."""
         self._close_bar()
         for writer in self._writers.values():
             writer.close()
@@ -144,19 +130,13 @@ class Display:
 
 
 def _number(epoch: int, epochs: Optional[int]) -> str:
-    """Name an epoch of so many; None: how many is not known."""
     if epochs is None:
         return f"epoch {epoch:>3}"
     return f"epoch {epoch:>{len(str(epochs))}}/{epochs}"
 
 
 class RunRecord(TrainerCallback):
-    """Writes metrics.jsonl, selections.jsonl, TensorBoard events, the trained model and
-    summary.json, and shows each epoch.
-
-    Attributes:
-        writing_s: seconds that the model took to be written the latest time; 0 before the first.
-    """
+    """Writes the run's JSON files, TensorBoard events and the trained model, and shows each epoch."""
 
     def __init__(self, run: Optional[RunFolder] = None, quiet: bool = False, **about: Any) -> None:
         """
@@ -169,10 +149,9 @@ class RunRecord(TrainerCallback):
         self._run, self._about = run, about
         self._display = Display(run, quiet)
         self._written = {"metrics": 0, "selections": 0}  # lines of the two files
-        self.writing_s = 0.0
+        self.writing_s = 0.0  # that the model took to be written the latest time; 0 before the first
 
     def fit_context(self) -> ContextManager[Any]:
-        """Close the display at the end."""
         return contextlib.closing(self._display)
 
     def on_train_begin(self, logs: Optional[Values] = None) -> None:
@@ -187,18 +166,15 @@ class RunRecord(TrainerCallback):
             )
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Values] = None) -> None:
-        """Show that an epoch begins."""
         state = self.run_state
         self._display.epoch_begins(
             state.progress.epoch + 1, self._epochs, state.clock.steps_per_epoch, state.progress.batch
         )
 
     def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
-        """Show the step."""
         self._display.step_done(self.run_state, logs or {})
 
     def on_epoch_end(self, epoch: int, logs: Optional[Values] = None) -> None:
-        """Write and show the epoch's line."""
         state, progress, logs = self.run_state, self.run_state.progress, logs or {}
         trained_s, step_ms = state.clock.watch.training(), state.epoch_step_ms()
         record = {
@@ -241,7 +217,6 @@ class RunRecord(TrainerCallback):
         return None if self.run_state.clock.by_clock else self.run_state.clock.epochs
 
     def on_selection(self, record: Values) -> None:
-        """Write the selection."""
         if self._run is None:
             return
         self._run.add_selection(record)
@@ -262,7 +237,7 @@ class RunRecord(TrainerCallback):
         accuracy = line[f"{part}_accuracy"]
         if accuracy is not None:
             self._display.say(
-                f"solved head: {PARTS[part]} accuracy {100 * accuracy:.1f} %{sampled(line, 100)}"
+                f"solved head: {PARTS[part]} accuracy {100 * accuracy:.1f} %{spread(line, 100)}"
             )
         self.run_state.progress.trained_s = trained_s
         if self._run:
@@ -277,7 +252,6 @@ class RunRecord(TrainerCallback):
         self.writing_s = time.perf_counter() - began
 
     def state(self) -> Dict[str, int]:
-        """Return the state that a checkpoint keeps."""
         return self._written
 
     def restore(self, state: Optional[Dict[str, int]]) -> None:
@@ -288,7 +262,6 @@ class RunRecord(TrainerCallback):
             self.run_state.selections[:] = self._run.selections()
 
     def conclude(self) -> Values:
-        """Return peak memory, and the entries given as `about`."""
         return {
             "peak_rss_bytes": environment.peak_rss_bytes(),
             "peak_gpu_bytes": environment.peak_gpu_bytes(),
@@ -296,7 +269,6 @@ class RunRecord(TrainerCallback):
         }
 
     def on_fit_end(self, summary: Values) -> None:
-        """Write the model and the summary."""
         if self._run is not None:
             save_model(self.run_state.model, self._run.model_path)
             self._run.write_summary(summary)

@@ -48,7 +48,7 @@ def test_a_title_names_model_and_data(tmp_path):
 
 @pytest.mark.parametrize("longest, unit", [(600, "s"), (601, "min"), (7200, "min"), (7201, "h")])
 def test_the_unit_of_times(longest, unit):
-    assert drawing.time_unit(longest).name == unit
+    assert drawing.time_unit(longest)[0] == unit
 
 
 def test_a_long_name_keeps_its_beginning_and_its_end():

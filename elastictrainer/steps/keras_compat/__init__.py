@@ -1,5 +1,4 @@
-"""The differences between Keras 2 (TensorFlow 2.15) and Keras 3 (TensorFlow 2.16 on), and Keras' private
-names.
+"""Whatever differs between Keras 2 (TensorFlow 2.15) and Keras 3 (2.16 on), and Keras' private names.
 
 No module outside asks which Keras it is, or uses a name of Keras' that begins with an underscore.
 """

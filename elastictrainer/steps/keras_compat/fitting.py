@@ -30,11 +30,10 @@ PASSED_BY = {
 
 
 def own_methods(owner: Any, names: Optional[Iterable[str]] = None) -> List[str]:
-    """Return which methods and properties are the user's: of a subclass, or set on the object.
+    """Return which methods and properties of a model, an optimizer, a loss or a metric are the user's.
 
-    Args:
-        owner: a model, an optimizer, a loss or a metric.
-        names: to look for; None: all but those that Python itself and `get_config` use.
+    They are of a subclass, or set on the object. `names` to look for; None: all but those that Python itself
+    and `get_config` use.
     """
     classes = type(owner).__mro__
     if names is None:
@@ -44,9 +43,7 @@ def own_methods(owner: Any, names: Optional[Iterable[str]] = None) -> List[str]:
     def is_own(name: str) -> bool:
         for home in (owner, *classes):
             value = getattr(home, "__dict__", {}).get(name)
-            function = getattr(value, "fget", None) or getattr(
-                value, "func", value
-            )  # of a property, a partial
+            function = getattr(value, "fget", None) or getattr(value, "func", value)  # property, partial
             if callable(function) or isinstance(value, (staticmethod, classmethod)):
                 module = getattr(function, "__module__", None) or home.__module__
                 return module.partition(".")[0] not in _KERAS
@@ -56,7 +53,6 @@ def own_methods(owner: Any, names: Optional[Iterable[str]] = None) -> List[str]:
 
 
 def is_compiled(model: tf.keras.Model) -> bool:
-    """Return whether `Model.compile` was called."""
     return bool(getattr(model, "compiled" if KERAS_3 else "_is_compiled", False))
 
 
@@ -91,28 +87,19 @@ def compiled_loss(
 
 
 class FitData:
-    """The data that `Model.fit` is given, read epoch after epoch, in minibatches as `fit` makes them.
-
-    Attributes:
-        steps: minibatches of an epoch.
-        spec: tf.TensorSpecs of a minibatch; None before the first.
-    """
+    """The data that `Model.fit` is given, read epoch after epoch, in minibatches as `fit` makes them."""
 
     def __init__(self, model: tf.keras.Model, given: Dict[str, Any]):
-        """
-        Args:
-            model: the one that is trained.
-            given: arguments of its `fit` by name, without a validation part (see `validation_split_off`).
+        """`given` are the arguments of the model's `fit` by name, after `validation_split_off`.
 
-        Raises:
-            UsageError: how long an epoch is cannot be told.
+        UsageError where how long an epoch is cannot be told.
         """
         names = ["x", "y", "sample_weight", "batch_size", "steps_per_epoch", "class_weight"]
         if not KERAS_3:
             names += ["max_queue_size", "workers", "use_multiprocessing"]
         options = {name: given[name] for name in names if given.get(name) is not None}
         options["shuffle"] = given.get("shuffle", True)
-        self.spec: Any = None
+        self.spec: Any = None  # tf.TensorSpecs of a minibatch, once there was one
         if KERAS_3:
             trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
             strategy = tf.distribute.get_strategy()
@@ -127,7 +114,7 @@ class FitData:
             raise UsageError(
                 "how many minibatches make an epoch cannot be told from the data: pass steps_per_epoch."
             )
-        self.steps = steps
+        self.steps = steps  # of an epoch
 
     def epoch(self) -> Iterator[Any]:
         """Read the minibatches of the next epoch, all of them that there are.

@@ -27,12 +27,12 @@ def layers_before(tensor: tf.Tensor) -> Iterator[tf.keras.layers.Layer]:
         nodes += [parent for parent in node.parent_nodes if parent not in nodes]
 
 
-def take(inputs: Any, indices: Any, axis: int) -> Any:
+def take(inputs: tf.Tensor, indices: Any, axis: int) -> tf.Tensor:
     """Gather from symbolic inputs as `tf.gather` does, which rejects those of Keras 3."""
     return tf.keras.ops.take(inputs, indices, axis=axis) if KERAS_3 else tf.gather(inputs, indices, axis=axis)
 
 
-def argmax(inputs: Any) -> Any:
+def argmax(inputs: tf.Tensor) -> tf.Tensor:
     """Return the largest index over the last axis of symbolic inputs, as `tf.argmax` does."""
     return tf.keras.ops.argmax(inputs, axis=-1) if KERAS_3 else tf.argmax(inputs, axis=-1)
 
@@ -41,11 +41,11 @@ def argmax(inputs: Any) -> Any:
 class InferenceMode(tf.keras.layers.Wrapper):
     """A network that always runs in inference mode: frozen statistics, no dropout. It can be trained."""
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return self.layer(inputs, training=False)
 
 
-def in_inference_mode(network: tf.keras.Model, inputs: Any) -> Any:
+def in_inference_mode(network: tf.keras.Model, inputs: tf.Tensor) -> tf.Tensor:
     """Call `network` on symbolic `inputs`, always with training=False.
 
     Keras 2 keeps the argument of a symbolic call; Keras 3 replaces it by that of the outermost call.

@@ -87,9 +87,7 @@ def _write_parts(model: tf.keras.Model, folder: str) -> None:
 
 
 def application_layers() -> Dict[str, type]:
-    """Return the layers that keras.applications defines for its networks, such as ConvNeXt's LayerScale, by
-    name.
-    """
+    """Return the layers that keras.applications defines for its networks, such as LayerScale, by name."""
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(_APPLICATIONS)]
     return {
         name: value
@@ -103,8 +101,7 @@ def application_layers() -> Dict[str, type]:
 
 @contextlib.contextmanager
 def application_helpers(**replacements: Callable[..., Any]) -> Iterator[None]:
-    """Let the networks of keras.applications call these helpers in this block, for their own of the same
-    names.
+    """Let networks of keras.applications call these helpers in this block, instead of their own.
 
     These are `get_file`, which downloads weights, and `obtain_input_shape`, which knows a network's sizes.
     What Keras warns of, such as weights made for another image size, is not shown.

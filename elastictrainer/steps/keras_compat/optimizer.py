@@ -5,19 +5,25 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat.variables import share_zeros, tf_variable, zeros_like
+from elastictrainer.steps.keras_compat.variables import (
+    Optimizer,
+    Variable,
+    share_zeros,
+    tf_variable,
+    zeros_like,
+)
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
 # Lists of variables that an optimizer has, and that are not one slot of each tensor.
 _NO_SLOTS = ("_variables", "_trainable_variables")
 
 
-def is_legacy(optimizer: Any) -> bool:
+def is_legacy(optimizer: Optimizer) -> bool:
     """Return whether it is one of Keras' older kind, as TensorFlow Addons' are."""
     return not hasattr(optimizer, "build")
 
 
-def build(optimizer: Any, variables: Sequence[Any]) -> None:
+def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
     """Create the optimizer's counters, and its slots for `variables`, which share their zeros.
 
     For all tensors at once: an optimizer that was built for a part refuses the others.
@@ -38,19 +44,18 @@ def build(optimizer: Any, variables: Sequence[Any]) -> None:
         build(list(variables))
 
 
-def built_for(optimizer: Any) -> int:
-    """Return how many variables the optimizer was built for."""
+def built_for(optimizer: Optimizer) -> int:
     return len(optimizer._trainable_variables_indices if KERAS_3 else optimizer._index_dict)
 
 
-def index_of(optimizer: Any, variable: Any) -> int:
+def index_of(optimizer: Optimizer, variable: Variable) -> int:
     """Return the number of `variable` among those that the optimizer was built for."""
     if KERAS_3:
         return int(optimizer._get_variable_index(variable))
     return int(optimizer._index_dict[optimizer._var_key(variable)])
 
 
-def slots(optimizer: Any, variables: Sequence[Any]) -> Iterator[Tuple[str, Any, tf.Variable]]:
+def slots(optimizer: Optimizer, variables: Sequence[Variable]) -> Iterator[Tuple[str, Variable, tf.Variable]]:
     """Yield the slots of `variables`: its name in the optimizer, the variable it is for, and the slot."""
     if is_legacy(optimizer):
         for name in optimizer.get_slot_names():
@@ -66,7 +71,7 @@ def slots(optimizer: Any, variables: Sequence[Any]) -> Iterator[Tuple[str, Any, 
                 yield name, variable, tf_variable(found[k])
 
 
-def reset_slots(optimizer: Any, variables: Sequence[Any]) -> None:
+def reset_slots(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
     """Give the slots of `variables` the values that they are made with, and count their steps from zero.
 
     For tensors that are frozen now: their momentum would later push them in an outdated direction, and their
@@ -87,40 +92,34 @@ def reset_slots(optimizer: Any, variables: Sequence[Any]) -> None:
         paused.assign(tf.where(again, tf_variable(optimizer.iterations), paused))
 
 
-def paused_steps(optimizer: Any) -> Optional[tf.Variable]:
-    """Return (N,) int: by how many steps each tensor is behind the optimizer's count; None before
-    `count_own_steps`.
-    """
+def paused_steps(optimizer: Optimizer) -> Optional[tf.Variable]:
+    """Return (N,) int: how many steps each tensor is behind the optimizer; None before `count_own_steps`."""
     return getattr(optimizer, "_elastictrainer_paused", None)
 
 
-def untracked_variables(optimizer: Any) -> List[tf.Variable]:
+def untracked_variables(optimizer: Optimizer) -> List[tf.Variable]:
     """Return state of the optimizer that Keras does not count among its variables."""
     product = None if KERAS_3 else getattr(optimizer, "_u_product", None)  # of Nadam
     found = [product, paused_steps(optimizer)]
     return [variable for variable in found if variable is not None]
 
 
-def rate_variables(optimizer: Any) -> List[Any]:
-    """Return the variables outside the optimizer's own that a callback may set, such as Keras 2's learning
-    rate.
-    """
+def rate_variables(optimizer: Optimizer) -> List[Variable]:
+    """Return the variables outside the optimizer's own that a callback may set: Keras 2's learning rate."""
     if KERAS_3:
         return []
     rates = optimizer._hyper.values() if is_legacy(optimizer) else [optimizer._learning_rate]
     return [rate for rate in rates if isinstance(rate, tf.Variable)]
 
 
-def learning_rate(optimizer: Any) -> Any:
-    """Return the optimizer's learning rate, or its schedule: Keras 2 gives the rate of the latest update
-    instead.
-    """
+def learning_rate(optimizer: Optimizer) -> Any:
+    """Return the optimizer's rate, or its schedule; Keras 2 itself gives the rate of the latest update."""
     kept = getattr(optimizer, "_learning_rate", None)
     schedules = tf.keras.optimizers.schedules
     return kept if isinstance(kept, schedules.LearningRateSchedule) else optimizer.learning_rate
 
 
-def set_learning_rate(optimizer: Any, rate: float, decay_per_rate: float) -> None:
+def set_learning_rate(optimizer: Optimizer, rate: float, decay_per_rate: float) -> None:
     """Set the learning rate; and the decay of TensorFlow Addons' optimizers, which does not follow it."""
     if not is_legacy(optimizer):
         optimizer.learning_rate = rate

@@ -1,15 +1,16 @@
 """Updates of some tensors while others are frozen: each by the steps that this tensor has trained in."""
 
 import contextlib
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.steps.graphs import Gradient
 from elastictrainer.steps.keras_compat.fitting import own_methods
 from elastictrainer.steps.keras_compat.optimizer import built_for, index_of, is_legacy, paused_steps, replaced
-from elastictrainer.steps.keras_compat.variables import tf_variable
+from elastictrainer.steps.keras_compat.variables import Optimizer, Variable, tf_variable
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
 # Nadam's momentum factor of step t is beta_1 (1 - 0.96^t / 2): the products of the brackets for 0 steps, 1,
@@ -17,12 +18,8 @@ from elastictrainer.steps.keras_compat.version import KERAS_3
 _NADAM = np.cumprod([1.0, *(1 - 0.5 * 0.96 ** np.arange(1, 500))])
 
 
-def updates_together(optimizer: Any, pauses: bool) -> str:
-    """Return why the optimizer cannot update some tensors without the others; empty where it can.
-
-    Args:
-        pauses: the tensors change during the run.
-    """
+def updates_together(optimizer: Optimizer, pauses: bool) -> str:
+    """Return why some tensors, changing with `pauses`, cannot be updated without the others, or ""."""
     if isinstance(optimizer, getattr(tf.keras.optimizers, "MultiOptimizer", ())):  # of Keras 3
         return "updates all tensors or none"
     if pauses and any(hasattr(part, "apply_gradients") for part in vars(optimizer).values()):
@@ -32,7 +29,9 @@ def updates_together(optimizer: Any, pauses: bool) -> str:
     return ""
 
 
-def apply(optimizer: Any, pairs: Sequence[Tuple[Any, Any]], loss: Any = None) -> None:
+def apply(
+    optimizer: Optimizer, pairs: Sequence[Tuple[Gradient, Variable]], loss: Optional[tf.Tensor] = None
+) -> None:
     """Update by (gradient of `loss` or None, variable) pairs, and no other tensor, as `Model.fit` would.
 
     Without the optimizer's all-reduce over replicas: each process has one replica, and `Objective` averages
@@ -64,24 +63,22 @@ def apply(optimizer: Any, pairs: Sequence[Tuple[Any, Any]], loss: Any = None) ->
 class _Computed(tf.GradientTape):
     """A tape that gives gradients which are there."""
 
-    def __init__(self, loss: Any, gradients: Sequence[Any]):
+    def __init__(self, loss: Optional[tf.Tensor], gradients: Sequence[Gradient]):
         super().__init__()
         self._loss, self._gradients = loss, list(gradients)
 
-    def gradient(self, target: Any, sources: Any, *arguments: Any, **options: Any) -> List[Any]:
+    def gradient(self, target: Any, sources: Any, *arguments: Any, **options: Any) -> List[Gradient]:
         if target is not self._loss or len(sources) != len(self._gradients):
             raise UsageError("the optimizer differentiates another loss: change the one that compile gets.")
         return list(self._gradients)
 
 
-def count_own_steps(optimizer: Any) -> bool:
+def count_own_steps(optimizer: Optimizer) -> bool:
     """Correct each tensor's averages by the steps that this tensor has trained in; the optimizer is built.
 
     Keras counts the steps of the optimizer, also for a tensor that was left out of most of them. Learning
-    rate schedules follow that count as before. Where every step trains every tensor, nothing changes.
-
-    Returns:
-        Whether that is new to this optimizer.
+    rate schedules follow that count as before. Where every step trains every tensor, nothing changes. Returns
+    whether that is new to this optimizer.
     """
     if is_legacy(optimizer) or paused_steps(optimizer) is not None:
         return False
@@ -91,7 +88,7 @@ def count_own_steps(optimizer: Any) -> bool:
     return True
 
 
-def count_paused(optimizer: Any, trained: Sequence[Any]) -> None:
+def count_paused(optimizer: Optimizer, trained: Sequence[Variable]) -> None:
     """Count a step that updated `trained` alone; `apply` does so by itself."""
     paused = paused_steps(optimizer)
     if paused is not None and len(trained) < paused.shape[0]:
@@ -100,12 +97,12 @@ def count_paused(optimizer: Any, trained: Sequence[Any]) -> None:
 
 
 @contextlib.contextmanager
-def _own_steps(optimizer: Any, paused: tf.Variable) -> Iterator[None]:
+def _own_steps(optimizer: Optimizer, paused: tf.Variable) -> Iterator[None]:
     """Update each tensor in this block as if the optimizer had made that tensor's own steps alone."""
     update, own = optimizer.update_step, tf.unstack(tf_variable(optimizer.iterations) - paused)
     product = getattr(optimizer, "_u_product", None)  # Nadam has one for all tensors
 
-    def step(gradient: Any, variable: Any, *rate: Any) -> None:
+    def step(gradient: Gradient, variable: Variable, *rate: Any) -> None:
         # Adam divides its averages by 1 - beta^t: t must be the tensor's own steps, not the optimizer's.
         k = index_of(optimizer, variable)
         attributes = {"_iterations": own[k]}
@@ -123,7 +120,6 @@ def _own_steps(optimizer: Any, paused: tf.Variable) -> Iterator[None]:
         yield
 
 
-def _nadam_product(optimizer: Any, steps: tf.Tensor, dtype: Any) -> tf.Tensor:
-    """Return the product of Nadam's momentum factors of so many steps."""
+def _nadam_product(optimizer: Optimizer, steps: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     power = tf.pow(tf.cast(optimizer.beta_1, dtype), tf.cast(steps, dtype))
     return power * tf.gather(tf.constant(_NADAM, dtype), tf.minimum(steps, len(_NADAM) - 1))

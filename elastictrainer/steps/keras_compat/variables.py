@@ -10,6 +10,7 @@ from elastictrainer.steps.keras_compat.layers import layers_inside
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
 Variable = Any  # TensorFlow's, or Keras 3's own, which wraps one
+Optimizer = Any  # of Keras, or of its older kind
 
 _BLOCKS: Dict[tf.DType, tf.Tensor] = {}  # the largest that was asked for, by type
 _BITS = {2: tf.int16, 4: tf.int32, 8: tf.int64}  # by the size of a number
@@ -21,7 +22,6 @@ def tf_variable(variable: Variable) -> tf.Variable:
 
 
 def tf_variables(variables: Iterable[Variable]) -> List[tf.Variable]:
-    """Return TensorFlow's variable of each."""
     return [tf_variable(v) for v in variables]
 
 
