@@ -9,7 +9,6 @@ import pytest
 from elastictrainer import UsageError
 from elastictrainer.experiment import assembly, profiling
 from elastictrainer.experiment.exporting import export_run
-from elastictrainer.experiment.options import inherit
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor
@@ -25,18 +24,9 @@ def float32_again(tf):
 @pytest.fixture
 def settings(image_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return TrainSettings(
-        model="usermodels:with_float32_head",
-        mixed_precision=True,
-        dataset=str(image_folder),
-        image_size=16,
-        batch_size=4,
-        learning_rate=0.003,
-        importance_batches=2,
-        epochs=3,
-        scheme="traditional-tl",
-        calibration_seconds=0.5,
-    )
+    options = {"model": "usermodels:with_float32_head", "mixed_precision": True, "image_size": 16}
+    options.update(dataset=str(image_folder), batch_size=4, learning_rate=0.003, epochs=3)
+    return TrainSettings(**options, importance_batches=2, scheme="traditional-tl", calibration_seconds=0.5)
 
 
 def precisions(model):
@@ -95,13 +85,3 @@ def test_a_model_that_cannot_have_it_is_refused(tf, settings):
     assembly.configure(0, mixed_precision=True)
     with pytest.raises(UsageError, match="gives bfloat16 logits.*dtype=.float32."):
         assembly.make_model(dataclasses.replace(settings, model="usermodels:good"), 2)
-
-
-def test_a_continued_run_has_the_precision_of_the_earlier_one(tf, settings, tmp_path):
-    run = RunFolder.create(tmp_path / "run")
-    settings = dataclasses.replace(settings, epochs=1, scheme="full")
-    train(settings, run, resume=False)
-    later = TrainSettings(dataset=settings.dataset, init_from=str(run.path))
-    assert inherit(later, ["--rho"]).mixed_precision
-    with pytest.raises(UsageError, match="leave out --mixed-precision"):
-        inherit(later, ["--mixed-precision"])

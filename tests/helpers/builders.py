@@ -83,18 +83,7 @@ def compiled_trainer(tf, model, optimizer=None, **options):
 
 
 def train_classifier(
-    tf,
-    model,
-    data,
-    optimizer=None,
-    *,
-    epochs=4,
-    run=None,
-    resume=False,
-    metering=None,
-    seed=0,
-    callbacks=(),
-    **options,
+    tf, model, data, optimizer=None, run=None, resume=False, metering=None, seed=0, callbacks=(), **options
 ):
     """Train as et-train does, on small networks and data; returns Keras' History with its figures."""
     from elastictrainer import Trainer
@@ -105,19 +94,16 @@ def train_classifier(
     from elastictrainer.training.evaluation import Evaluation
     from elastictrainer.training.record import RunRecord
 
+    epochs = options.pop("epochs", 4)
     trainer = Trainer(model, probe=data.probe, **options)
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     trainer.compile(optimizer or optimizers.make("sgd"), classification_loss(), metrics=[accuracy])
     saver = run and Checkpointing(run, resume=resume)
     evaluation = Evaluation(data.test, saver.stop_if_asked) if saver else Evaluation(data.test)
     ours = [metering or EnergyMetering(), evaluation, RunRecord(run, quiet=True, seed=seed)]
-    return trainer.fit(
-        data.stream,
-        epochs=epochs,
-        steps_per_epoch=data.steps_per_epoch,
-        callbacks=[*ours, *callbacks, *([saver] if saver else [])],
-        verbose=0,
-    )
+    callbacks = [*ours, *callbacks, *([saver] if saver else [])]
+    given = {"epochs": epochs, "steps_per_epoch": data.steps_per_epoch, "callbacks": callbacks}
+    return trainer.fit(data.stream, **given, verbose=0)
 
 
 def tensor_names(model):

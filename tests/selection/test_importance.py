@@ -145,7 +145,7 @@ def train_a_little(tf, optimizer_name, metric=None):
     [
         ("sgd", ["update", "grad-magnitude", "weight-magnitude"]),
         ("adam", ["update"]),
-        ("keras-sgd", ["update"]),
+        pytest.param("keras-sgd", ["update"], marks=pytest.mark.slow),
     ],
 )
 def test_scoring_leaves_every_variable_and_the_training_after_it_bit_identical(tf, optimizer, metrics):

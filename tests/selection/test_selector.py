@@ -175,19 +175,6 @@ def test_solve_chain_is_exact_where_costs_are_whole_cells():
         assert importance[mask].sum() == pytest.approx((masks @ importance)[paid <= budget].max())
 
 
-def test_solve_chain_never_exceeds_the_budget_and_comes_close():
-    random = np.random.default_rng(2)
-    ratios = []
-    for _ in range(50):
-        t_dw, t_dy, importance = random.random((3, 12))
-        budget = random.uniform(1, 8)
-        mask = solve_chain(t_dw, np.cumsum(t_dy), importance, budget, 10_000)
-        masks, paid = masks_and_costs(t_dw, t_dy)
-        assert paid[(masks == mask).all(axis=1)] <= budget
-        ratios.append(importance[mask].sum() / max((masks @ importance)[paid <= budget].max(), 1e-9))
-    assert max(ratios) <= 1 + 1e-9 and np.mean(ratios) > 0.999
-
-
 def test_solve_chain_takes_depth_costs_that_do_not_rise_inwards():
     # The second tensor as the earliest one costs 5, the third 1: so both fit together only with the third.
     to_depth, importance = np.array([0.0, 5.0, 1.0]), np.array([1.0, 2.0, 0.5])

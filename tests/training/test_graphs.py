@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from builders import ArrayData, quick_profile, small_network
+from builders import invented_profile, small_network
 from elastictrainer import UsageError
 from elastictrainer.selection import schemes
 from elastictrainer.selection.schemes import Elastic, Scheme
@@ -13,7 +13,7 @@ from selector_run import SelectorRun
 
 @pytest.fixture(scope="module")
 def profile(tf):
-    return quick_profile(small_network(tf), next(ArrayData(tf).train(0)))
+    return invented_profile(small_network(tf))
 
 
 @pytest.mark.parametrize("scheme", ["elastic", "freeze-below"])
@@ -67,7 +67,7 @@ def test_a_scheme_that_does_not_select_is_handed_model_and_optimizer(tf):
 def test_a_missing_profile_and_one_of_another_model_are_errors(tf, profile):
     with pytest.raises(UsageError, match="pass profile"):
         SelectorRun(tf, Elastic(), None)
-    other = quick_profile(small_network(tf, classes=5), (tf.ones((4, 8, 8, 3)), tf.zeros(4, tf.int64)))
+    other = invented_profile(small_network(tf, classes=5))
     assert len(other) == len(profile)  # the number of tensors is all that can be compared here
     other.names = other.names[:-1]
     with pytest.raises(UsageError, match="profile this model"):

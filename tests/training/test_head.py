@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from builders import ArrayData, bright_images, invented_profile, train_classifier
+from builders import ArrayData, bright_images, compiled_trainer, invented_profile, train_classifier
 from cache_builders import with_reuse
 from elastictrainer import Deadline, Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
@@ -48,9 +48,10 @@ def run_of(tf, seed=1, data=None, **options):
     return model, history, said, noting
 
 
-@pytest.mark.parametrize(
-    "scheme", ["elastic", pytest.param("freeze-below", marks=pytest.mark.long), "full", "traditional-tl"]
-)
+FURTHER = (pytest.param(name, marks=pytest.mark.long) for name in ("freeze-below", "traditional-tl"))
+
+
+@pytest.mark.parametrize("scheme", ["elastic", "full", *FURTHER])
 def test_every_scheme_starts_from_the_solved_head(tf, scheme):
     _, history, said, noting = run_of(tf, scheme=scheme)
     (record,) = noting.records
@@ -70,10 +71,7 @@ def test_nothing_moves_a_head_that_is_trained_alone(tf):
         def on_head(self, record):
             at_head.append([variable.numpy() for variable in model.variables])
 
-    trainer = Trainer(model, scheme="head-alone", head="solve")
-    trainer.compile(
-        "sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
-    )
+    trainer = compiled_trainer(tf, model, "sgd", scheme="head-alone", head="solve")
     for calls in (1, 2):
         history = trainer.fit(x, y, epochs=3, batch_size=8, verbose=0, callbacks=[Weights()])
         assert len(at_head) == calls and len(history.epoch) == history.elastic["steps"] == 1
@@ -268,8 +266,7 @@ def test_a_head_is_not_solved_on_values_that_are_not_finite(tf, part):
     x, y = bright_images(48)
     parts = {"inputs": x, "labels": y.astype(np.float32), "sample weights": np.ones(48, np.float32)}
     parts[part][17] = np.nan
-    trainer = Trainer(residual(tf), scheme="head-alone", head="solve")
-    trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    trainer = compiled_trainer(tf, residual(tf), "sgd", scheme="head-alone", head="solve")
     with pytest.raises(DataError, match=f"the {part} of minibatch 3 hold NaN"):
         x, y, weights = parts.values()
         trainer.fit(x, y, sample_weight=weights, batch_size=8, shuffle=False, verbose=0)

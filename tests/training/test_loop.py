@@ -14,7 +14,6 @@ from builders import (
 from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError
-from elastictrainer.steps import optimizers
 from elastictrainer.training.callbacks import TrainerCallback
 
 
@@ -165,22 +164,6 @@ def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
     if scheme == "full":
         assert summary["rho_achieved"] == pytest.approx(1.0, abs=0.01)
         assert laps["steps"] < 1.0, "a wait is taken for a part of the steps"
-
-
-def test_one_seed_and_profile_give_one_result(tf):
-    from elastictrainer.experiment.assembly import configure
-
-    results = []
-    for _ in range(2):
-        configure(seed=2)
-        model = small_network(tf)
-        data = ArrayData(tf, steps=10)
-        options = {"rho": 0.9, "interval": 1, "deterministic": True}
-        sgd = optimizers.make("sgd", 0.05)
-        train_classifier(tf, model, data, sgd, profile=invented_profile(model), epochs=2, **options)
-        results.append([v.numpy() for v in model.variables])
-    for a, b in zip(*results):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_what_is_made_before_the_first_step_is_not_taken_for_what_every_epoch_takes(tf):

@@ -229,25 +229,8 @@ def test_data_that_ends_with_an_epoch_ends_the_run_without_another_one(tf, keras
     assert any("the data has ended after 0 of 2 minibatches" in line for line in said)
 
 
-def with_own_train_step(keras):
-    class Own(keras.Sequential):
-        def train_step(self, data):
-            return super().train_step(data)
-
-    return Own([keras.layers.Dense(1)])
-
-
 def dense(keras):
     return keras.Sequential([keras.layers.Dense(1)])
-
-
-REFUSED = {
-    "own train_step": (with_own_train_step, {}, "train_step.*Model.fit"),
-    "not compiled": (dense, None, r"compile\(optimizer"),
-    "eager": (dense, {"run_eagerly": True}, "run_eagerly"),
-    "XLA": (dense, {"jit_compile": True}, "jit_compile"),
-    "several steps": (dense, {"steps_per_execution": 4}, "steps_per_execution"),
-}
 
 
 @pytest.mark.parametrize("option", ["gradient_accumulation_steps", "use_ema"])
@@ -260,24 +243,36 @@ def test_an_optimizer_that_changes_all_weights_in_some_steps_is_refused(tf, kera
     trainer = Trainer(dense(keras))
     trainer.compile(optimizer, loss="mse")
     with pytest.raises(UsageError, match=option):
-        trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), verbose=0)
+        trainer.fit(X, Y, verbose=0)
+
+
+X, Y = np.zeros((8, 2)), np.zeros((8, 1))
+REFUSED = {
+    "not compiled": (lambda keras: {"x": X, "y": Y}, r"compile\(optimizer"),
+    "no data": (lambda keras: {"epochs": 1}, "no data.*as x"),
+    "class weights for a function": (
+        lambda keras: {
+            "x": lambda epoch, first: None,
+            "steps_per_epoch": 2,
+            "class_weight": {0: 1.0, 1: 5.0},
+        },
+        "class_weight .*function",
+    ),
+    "no list": (
+        lambda keras: {"x": X, "y": Y, "callbacks": keras.callbacks.CallbackList()},
+        "not a CallbackList",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_leaves_no_room_is_refused(keras, case):
-    make, options, message = REFUSED[case]
-    trainer = Trainer(make(keras))
-    if options is not None:
-        trainer.compile("sgd", "mse", **options)
+def test_what_cannot_be_fitted_is_refused(keras, case):
+    given, message = REFUSED[case]
+    trainer = Trainer(dense(keras), scheme="full")
+    if case != "not compiled":
+        trainer.compile("sgd", "mse")
     with pytest.raises(UsageError, match=message):
-        trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), verbose=0)
-
-
-def test_class_weights_for_data_of_a_function_are_refused(tf):
-    trainer = Trainer(small_network(tf), scheme="full")
-    trainer.compile("sgd", logits_loss())
-    with pytest.raises(UsageError, match="class_weight .*function"):
-        trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, class_weight={0: 1.0, 1: 5.0}, verbose=0)
+        trainer.fit(**given(keras), verbose=0)
 
 
 def test_a_probe_that_gives_minibatches_once_is_told(tf):
@@ -314,19 +309,6 @@ def test_data_of_unknown_length_and_a_speed_that_cannot_be_had_are_refused(tf, k
 def test_bad_arguments(tf, options, message):
     with pytest.raises(UsageError, match=message):
         train_classifier(tf, small_network(tf), ArrayData(tf), **options)
-
-
-def test_rho_below_the_cheapest_selection_names_the_range(tf):
-    model = small_network(tf)
-    with pytest.raises(UsageError, match="Valid: 0"):
-        train_classifier(tf, model, ArrayData(tf), profile=invented_profile(model), rho=0.01)
-
-
-def test_callbacks_are_a_list_or_one(keras):
-    trainer = Trainer(dense(keras), scheme="full")
-    trainer.compile("sgd", "mse")
-    with pytest.raises(UsageError, match="not a CallbackList"):
-        trainer.fit(np.zeros((8, 2)), np.zeros((8, 1)), callbacks=keras.callbacks.CallbackList())
 
 
 def test_after_the_head_the_rest_is_trained_by_a_profile_of_its_own(tf, keras, rough_profiles):
@@ -374,8 +356,13 @@ def test_data_that_is_no_plain_tensor_is_trained_on_without_caching(tf, keras, r
     assert any("not cached" in line and "ragged" in line for line in said)
 
 
-@pytest.mark.parametrize("scheme", ["elastic", "full"])
-@pytest.mark.parametrize("by", ["unfreezing", "freezing", "compiling"])
+CHANGES = [("elastic", "unfreezing"), ("full", "freezing"), ("elastic", "compiling")]
+FURTHER = [("full", "unfreezing"), ("elastic", "freezing"), ("full", "compiling")]
+
+
+@pytest.mark.parametrize(
+    "scheme, by", [*CHANGES, *(pytest.param(*case, marks=pytest.mark.slow) for case in FURTHER)]
+)
 def test_a_change_of_the_model_in_a_callback_is_told_and_two_fits_are_possible(tf, keras, scheme, by):
     x, y = bright_images()
     model = image_network(keras)
@@ -449,9 +436,3 @@ def test_a_file_of_figures_goes_on_in_the_columns_that_keras_began(tf, keras, tm
     assert [float(appended[name]) for name in ("loss", "val_loss")] == pytest.approx(
         [after[name][0] for name in ("loss", "val_loss")]
     )
-
-
-def test_fit_without_data_says_so(tf, keras):
-    trainer = elastic(image_network(keras), "mse", tensors=8)
-    with pytest.raises(UsageError, match="no data.*as x"):
-        trainer.fit(epochs=1)
