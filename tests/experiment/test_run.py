@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders import spoil
 from elastictrainer import RunError, UsageError
 from elastictrainer.experiment.run import _reserve_s, train
 from elastictrainer.experiment.run_images import load_run_images
@@ -100,13 +101,6 @@ def test_a_finished_run_is_resumed_to_its_figures_left_alone_by_bad_requests_and
     summary = train(settings(output=str(run.path), overwrite=True), run, resume=False)
     assert summary["epochs"] == 1 and [line["epoch"] for line in run.metrics()] == [0, 1]
     assert run.config()["overwrite"] is False, "or its own settings would replace it"
-
-
-def spoil(file):
-    """Damage that only decoding finds: the last bytes are whole."""
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 255
-    file.write_bytes(bytes(content))
 
 
 def test_an_image_that_was_cut_short_is_named_before_training(settings, run, image_folder):

@@ -106,6 +106,18 @@ def train_classifier(
     return trainer.fit(data.stream, **given, verbose=0)
 
 
+def spoil(file):
+    """Damage an image so that only decoding finds it: its end is whole."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content)
+
+
+def address(variable):
+    """Where the memory of a variable's values begins."""
+    return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]
+
+
 def tensor_names(model):
     """Of the trainable tensors, in order: `layer/kernel`."""
     from elastictrainer.steps.keras_compat.variables import name_of
@@ -219,17 +231,23 @@ def image_batch(tf):
     return tf.ones((2, 8, 8, 3)), tf.constant([0, 1])
 
 
-def traced_step(tf, model, batch, mask=None):
-    """A compiled step of the tensors of `mask`, traced on `batch`."""
+def step_of(model, optimizer, mask=None):
+    """A compiled step of the tensors of `mask` of a classifier; its optimizer is built for all of them."""
     from elastictrainer import Objective
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import CompiledStep
     from elastictrainer.steps.objective import classification_loss
 
-    optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_weights)
     variables = [v for k, v in enumerate(model.trainable_weights) if mask is None or mask[k]]
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, variables)
+    return CompiledStep(Objective(model, classification_loss()), optimizer, variables)
+
+
+def traced_step(tf, model, batch, mask=None):
+    """A compiled step of the tensors of `mask`, traced on `batch`."""
+    from elastictrainer.steps import optimizers
+
+    step = step_of(model, optimizers.make("sgd"), mask)
     step.trace(*batch)
     return step
 

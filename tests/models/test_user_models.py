@@ -81,8 +81,7 @@ def test_a_plain_file_is_loaded(tf, saved):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["demo", *(pytest.param(name, marks=pytest.mark.long) for name in ("mobilenetv2", "vit"))],
+    "name", ["demo", *(pytest.param(name, marks=pytest.mark.long) for name in ("mobilenetv2", "vit"))]
 )
 def test_the_zoo_needs_no_trust(tf, tmp_path, name):
     if name == "vit":

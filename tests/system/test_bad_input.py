@@ -15,7 +15,8 @@ from cache_builders import with_reuse
 pytest.importorskip("tensorflow")
 
 SMALL = "--model demo --image-size 16 --weights none --dataset images"
-PROFILED = f"{SMALL} --profile profile.json"
+TRAIN, PROFILE = f"et-train {SMALL}", f"et-profile {SMALL}"
+RUN = f"{TRAIN} --profile profile.json"
 MODEL = "et-train --dataset images --image-size 16 --scheme full --epochs 1 --model"
 
 
@@ -78,7 +79,7 @@ def file(name, content, command):
 
 def config(text):
     """et-train with a config file of that content."""
-    return file("c.yaml", text, f"et-train {PROFILED} --config FILE")
+    return file("c.yaml", text, f"{RUN} --config FILE")
 
 
 def profile(change):
@@ -88,7 +89,7 @@ def profile(change):
         value = json.loads(Path("profile.json").read_text())
         content = change(value)
         (folder / "p.json").write_text(json.dumps(value) if content is None else content)
-        return f"et-train {SMALL} --profile {folder}/p.json"
+        return f"{TRAIN} --profile {folder}/p.json"
 
     return prepare
 
@@ -99,7 +100,7 @@ def images(damage):
     def prepare(folder):
         make_images(folder / "images", train=8)
         damage(folder / "images")
-        return f"et-train {PROFILED} --scheme full --epochs 1 --dataset {folder}/images"
+        return f"{RUN} --scheme full --epochs 1 --dataset {folder}/images"
 
     return prepare
 
@@ -109,7 +110,7 @@ def below_the_cached_floor(folder):
     from elastictrainer import Profile
 
     floor = Profile.load("profile.json").with_cache.rho_min
-    return f"et-train {PROFILED} --rho {floor / 2:.4f}"
+    return f"{RUN} --rho {floor / 2:.4f}"
 
 
 def lambda_model(folder):
@@ -156,21 +157,18 @@ BAD = {
     "plot": ("et-plot curvs run", "invalid choice: 'curvs'"),
     "no value": ("et-train --rho", "expected one argument"),
     # ranges
-    "rho below the floor": (f"et-train {PROFILED} --activation-cache off --rho 0.02", "Valid: 0."),
+    "rho below the floor": (f"{RUN} --activation-cache off --rho 0.02", "Valid: 0."),
     "rho below the floor of cached steps": (below_the_cached_floor, "Valid: 0."),
-    "classes 3": (f"et-train {PROFILED} --classes 3", "--classes 3: images has 2"),
-    "rotation": (f"et-train {PROFILED} --rotation 0.9", "--rotation 0.9 "),
-    "cache nowhere": (
-        f"et-train {PROFILED} --activation-cache-dir profile.json",
-        "--activation-cache-dir 'profile.json'",
-    ),
-    "patience without validation": (f"et-train {PROFILED} --early-stopping 2", "--validation-split 0.1"),
+    "classes 3": (f"{RUN} --classes 3", "--classes 3: images has 2"),
+    "rotation": (f"{RUN} --rotation 0.9", "--rotation 0.9 "),
+    "cache nowhere": (f"{RUN} --activation-cache-dir profile.json", "--activation-cache-dir 'profile.json'"),
+    "patience without validation": (f"{RUN} --early-stopping 2", "--validation-split 0.1"),
     "patience with a test part alone": (
-        f"et-train {PROFILED} --dataset images/train --validation-split 0.2 --early-stopping 2",
+        f"{RUN} --dataset images/train --validation-split 0.2 --early-stopping 2",
         "--test-split 0.2 with --validation-split 0.1",
     ),
     "classes of a registered data set": (
-        f"et-profile {SMALL} --dataset stanford_dogs --classes 100",
+        f"{PROFILE} --dataset stanford_dogs --classes 100",
         "--classes 100: stanford_dogs has 120",
     ),
     # config files
@@ -189,15 +187,9 @@ BAD = {
         profile(lambda v: json.dumps(v).replace('"t_update": ', '"t_update": 1e999, "was": ', 1)),
         "infinite",
     ),
-    "profile of a batch": (f"et-train {PROFILED} --batch-size 8", "batch_size: profile 16, here 8"),
-    "profile of a shape": (
-        f"et-train {PROFILED} --image-size 24",
-        "input_shape: profile [16, 16, 3], here [24, 24, 3]",
-    ),
-    "profile of an optimizer": (
-        f"et-train {PROFILED} --optimizer adam",
-        "optimizer: profile adamw, here adam",
-    ),
+    "profile of a batch": (f"{RUN} --batch-size 8", "batch_size: profile 16, here 8"),
+    "profile of a shape": (f"{RUN} --image-size 24", "input_shape: profile [16, 16, 3], here [24, 24, 3]"),
+    "profile of an optimizer": (f"{RUN} --optimizer adam", "optimizer: profile adamw, here adam"),
     "profile of a model": (
         f"{MODEL} usermodels:good --profile profile.json",
         "model: profile demo, here usermodels:good",
@@ -222,15 +214,9 @@ BAD = {
     "image empty": (images(lambda f: first(f).write_bytes(b"")), "0.jpg (empty)"),
     "image cut": (images(cut), "--skip-damaged"),
     # weights and models
-    "weights of one's own model": (
-        f"et-train {SMALL} --model usermodels:good",
-        "--weights: not for usermodels:good",
-    ),
-    "a size too small": (f"et-train {SMALL} --model densenet121", "at least 32x32"),
-    "weights are no archive": (
-        file("w.npz", b"PK", f"et-train {SMALL} --weights FILE"),
-        "weights of demo",
-    ),
+    "weights of one's own model": (f"{TRAIN} --model usermodels:good", "--weights: not for usermodels:good"),
+    "a size too small": (f"{TRAIN} --model densenet121", "at least 32x32"),
+    "weights are no archive": (file("w.npz", b"PK", f"{TRAIN} --weights FILE"), "weights of demo"),
     "model file with code": (lambda_model, "Lambda"),
     "no module": (f"{MODEL} nowhere:make", "cannot import nowhere"),
     "function raises": (f"{MODEL} usermodels:raises", "ZeroDivisionError: the user's own mistake"),
@@ -246,21 +232,17 @@ BAD = {
     "a map of outputs": (f"{MODEL} usermodels:a_map", "outputs of shape (None, 16, 16, 2)"),
     "size of one's own model": (f"{MODEL} usermodels:of_a_fixed_size", "--image-size 16"),
     "nothing to train": (f"{MODEL} usermodels:all_frozen", "no trainable tensor"),
-    "nothing to profile": (
-        "et-profile --dataset images --image-size 16 --model usermodels:all_frozen",
-        "no trainable tensor",
-    ),
     "an earlier run that is none": ("et-train --init-from nowhere", "there is no finished run"),
     "what comes with an earlier run": (
         "et-train --init-from run --dataset images --model vgg16 --rotation 0",
         "leave out --model, --rotation",
     ),
     # run folders
-    "run exists": (f"et-train {PROFILED} --output run", "run exists. Choose another --output"),
-    "output is a file": (f"et-train {PROFILED} --output profile.json", "cannot write to profile.json"),
-    "profile into a folder": (f"et-profile {SMALL} --profile images", "profile images"),
-    "profile nowhere": (f"et-profile {SMALL} --profile /proc/p.json", "profile /proc/p.json"),
-    "output cannot be": (f"et-train {PROFILED} --output /proc/run", "cannot write to /proc/run"),
+    "run exists": (f"{RUN} --output run", "run exists. Choose another --output"),
+    "output is a file": (f"{RUN} --output profile.json", "cannot write to profile.json"),
+    "profile into a folder": (f"{PROFILE} --profile images", "profile images"),
+    "profile nowhere": (f"{PROFILE} --profile /proc/p.json", "profile /proc/p.json"),
+    "output cannot be": (f"{RUN} --output /proc/run", "cannot write to /proc/run"),
     "resume nothing": ("et-train --resume nowhere", "nowhere is no run"),
     "resume what is no run": ("et-train --resume images", "nothing to resume"),
     "resume and more": ("et-train --resume run --rho 0.6", "leave out --rho"),
@@ -284,7 +266,7 @@ def test_bad_input_is_told(here, tmp_path, capsys, case):
 
 
 def test_debug_shows_the_traceback(here, capsys):
-    assert "Traceback" in call(capsys, f"et-train {SMALL} --scheme none --output x --debug")[1]
+    assert "Traceback" in call(capsys, f"{TRAIN} --scheme none --output x --debug")[1]
 
 
 def test_a_run_goes_on_where_the_earlier_run_was(here, tmp_path, capsys):

@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import pytest
 
-from builders import ArrayData, compiled_trainer, invented_profile, small_network, train_classifier
+from builders import ArrayData, address, compiled_trainer, invented_profile, small_network, train_classifier
 from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
@@ -103,12 +103,13 @@ def fit(tf, callbacks, optimizer="sgd", steps=2, **options):
     return trainer.fit(stream, steps_per_epoch=steps, callbacks=callbacks, verbose=0, **options)
 
 
-QUICK = ("elastic", "prunetrain")  # with selections, and with work of its own at each interval
+# With selections; with work of its own at each interval.
+MARKS = {"elastic": [], "prunetrain": pytest.mark.slow}
 
 
 @pytest.mark.usefixtures("sigint")
 @pytest.mark.parametrize(
-    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.long) for s in schemes.SCHEMES]
+    "scheme", [pytest.param(s, marks=MARKS.get(s, pytest.mark.long)) for s in schemes.SCHEMES]
 )
 def test_resumed_equals_uninterrupted(tf, profile, tmp_path, scheme):
     whole = Run(tf, profile, tmp_path / "whole", scheme)
@@ -133,7 +134,7 @@ def test_resumed_equals_uninterrupted(tf, profile, tmp_path, scheme):
 
 
 @pytest.mark.usefixtures("sigint")
-@pytest.mark.parametrize("step", [3, 6], ids=["in the middle", "at the last step"])
+@pytest.mark.parametrize("step", [3, pytest.param(6, marks=pytest.mark.slow, id="at the last step")])
 def test_a_resumed_epoch_has_the_metrics_and_keras_validation_of_a_whole_one(tf, tmp_path, step):
     def train(saver, stop_at=None):
         tf.keras.utils.set_random_seed(3)
@@ -192,7 +193,11 @@ def test_within_an_epoch_one_is_written_every_few_minutes(tf, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "when, message", [("before", "test loss is nan"), ("after", r"head/bias is not finite")]
+    "when, message",
+    [
+        pytest.param("before", "test loss is nan", marks=pytest.mark.slow),
+        ("after", r"head/bias is not finite"),
+    ],
 )
 def test_what_is_not_finite_is_not_saved(tf, profile, tmp_path, when, message):
     """A weight turns into NaN before or after the second evaluation."""
@@ -309,9 +314,6 @@ def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
 
 
 def test_zeros_that_are_restored_take_no_memory_of_their_own(tf, tmp_path):
-    def address(variable):
-        return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]
-
     slots = [tf.Variable(tf.zeros((16, 16))) for _ in range(3)]
     slots[2].assign_add(tf.ones((16, 16)))
     checkpoints = CheckpointFiles(tmp_path / "checkpoints", slots=slots)

@@ -5,7 +5,6 @@ import pytest
 
 from builders import invented_profile, small_network
 from elastictrainer import UsageError
-from elastictrainer.selection import schemes
 from elastictrainer.selection.schemes import Elastic, Scheme
 from elastictrainer.steps import optimizers
 from selector_run import SelectorRun
@@ -14,17 +13,6 @@ from selector_run import SelectorRun
 @pytest.fixture(scope="module")
 def profile(tf):
     return invented_profile(small_network(tf))
-
-
-@pytest.mark.parametrize("scheme", ["elastic", "freeze-below"])
-def test_a_scheme_selects_for_a_real_model_by_scores_or_without(tf, profile, scheme):
-    made = SelectorRun(tf, schemes.create(scheme), profile)
-    made.selector.score()
-    mask = made.selector.begin((1 + profile.rho_min) / 2, cached=False)
-    made.selector.settle(0)
-    (record,) = made.records
-    assert mask.any() and not mask.all()
-    assert any("importance" in key for key in record) == (scheme == "elastic")
 
 
 def test_a_users_scheme_selects_once_it_has_a_metric(tf, profile):

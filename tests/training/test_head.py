@@ -7,6 +7,7 @@ import pytest
 
 from builders import ArrayData, bright_images, compiled_trainer, invented_profile, train_classifier
 from cache_builders import with_reuse
+from clocks import SetClock
 from elastictrainer import Deadline, Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError
@@ -103,14 +104,10 @@ def test_the_cached_features_give_the_head_that_a_pass_of_its_own_gives(tf):
 )
 def test_the_time_gives_as_much_as_fits_and_no_error(tf, monkeypatch, seconds, times, all_images, trains):
     """Each look at the clock takes a tenth of a second; steps take so many `times` the invented profile's."""
-    now, model, solve = [0.0], residual(tf), HeadPass._solve
-
-    def age_s():
-        now[0] += 0.1
-        return now[0]
+    age_s, model, solve = SetClock(tick_s=0.1), residual(tf), HeadPass._solve
 
     def solved_slowly(head):
-        now[0] += 52.0 * (times == 1000)  # longer than was expected
+        age_s.now += 52.0 * (times == 1000)  # longer than was expected
         return solve(head)
 
     monkeypatch.setattr(HeadPass, "_solve", solved_slowly)
@@ -129,20 +126,15 @@ def test_the_time_gives_as_much_as_fits_and_no_error(tf, monkeypatch, seconds, t
 
 
 def test_time_that_a_head_alone_leaves_is_used_for_layers(tf):
-    """Each look at the clock takes a tenth of a second; an image was expected to take ten."""
-    now = [0.0]
-
-    def age_s():
-        now[0] += 0.1
-        return now[0]
-
+    """An image was expected to take ten seconds."""
+    age_s = SetClock(tick_s=0.1)
     deadline = Deadline(60.0, age_s=age_s, images=1, image_s=10.0)
     options = {"deterministic": False, "deadline": deadline, "scheme": LastLayers(), "profile": None}
     _, history, said, noting = run_of(tf, **options)
     assert len(noting.records) == 1 and noting.records[0]["images"] == 80
     assert sum("the head alone" in line for line in said) == 1 == sum("time left" in line for line in said)
     assert history.elastic["steps"] > 20 and history.elastic["cached_share"] == 1.0
-    assert 40 < now[0] < 61
+    assert 40 < age_s.now < 61
 
 
 def test_a_run_folder_has_a_usable_model_and_its_numbers_before_the_first_step(tf, tmp_path):
@@ -171,7 +163,7 @@ def test_cached_steps_use_the_solved_head_also_where_its_kernel_does_not_train(t
     assert history.history["loss"][0] < record["loss"] + 0.2
 
 
-@pytest.mark.parametrize("form", ["arrays", "dataset", "one-hot"])
+@pytest.mark.parametrize("form", ["dataset", "one-hot"])
 def test_data_of_keras_is_read_for_the_head(tf, form):
     x, y = bright_images(48)
     tf.keras.utils.set_random_seed(1)
@@ -244,7 +236,7 @@ def test_without_being_asked_for_the_head_stays(tf):
         Trainer(residual(tf), head="solved")
 
 
-@pytest.mark.parametrize("cache", ["auto", "off"])
+@pytest.mark.parametrize("cache", ["auto", pytest.param("off", marks=pytest.mark.slow)])
 def test_columns_that_are_held_stay(tf, cache, monkeypatch):
     from elastictrainer.models.solved_head import hold_columns
 
