@@ -18,15 +18,15 @@ LIMITS = {
     "cli": 505,
     "plotting": 415,
     "fleet": 675,
-    "experiment": 1385,
-    "training": 2525,
+    "experiment": 1430,
+    "training": 2535,
     "cache": 765,
     "selection": 580,
     "profiler": 1210,
     "models": 765,
     "steps": 1330,
     "data": 915,
-    "runs": 535,
+    "runs": 545,
     "(top)": 150,
 }
 FILES = 130

@@ -13,10 +13,7 @@ from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, o
 from elastictrainer.selection import schemes
 
 MISTYPED = {
-    "model": (
-        "eficientnetb0",
-        "'eficientnetb0'. Did you mean 'efficientnetb0'? Valid: vit, demo, conv",
-    ),
+    "model": ("eficientnetb0", "'eficientnetb0'. Did you mean 'efficientnetb0'? Valid: vit, demo, conv"),
     "dataset": ("stanford_dog", "'stanford_dog'. Did you mean 'stanford_dogs'?"),
     "augment": ("storng", "'storng'. Did you mean 'strong'?"),
     "head_init": ("zero", "Did you mean 'zeros'?"),
@@ -52,9 +49,8 @@ def test_a_mistyped_name_is_told_with_the_nearest(name):
 
 def test_names_that_there_are_pass(tmp_path):
     check(SOUND)
-    check(
-        dataclasses.replace(SOUND, model=str(tmp_path / "mine.keras"))
-    )  # a file that is missing is told when it is read
+    # A file that is missing is told when it is read.
+    check(dataclasses.replace(SOUND, model=str(tmp_path / "mine.keras")))
     check(dataclasses.replace(SOUND, model="nets:mine", scheme="myschemes:Mine", export="tflite,keras"))
     check(dataclasses.replace(SOUND, dataset=str(tmp_path)))
     for name in ("tfds:cifar10", "hf:beans", "hf:path/to/copy"):
@@ -83,19 +79,10 @@ def test_help_lists_the_names(settings, capsys):
     with pytest.raises(SystemExit):
         parse(settings, ["--help-all"], argparse.ArgumentParser())
     said = "".join(capsys.readouterr().out.split())  # argparse breaks long lists where it likes
-    listed = [
-        *registry.MODEL.listed.split(", "),
-        *registry.AUGMENT.names,
-        *registry.DATASET.names,
-        *registry.OPTIMIZER.names,
-        *registry.HEAD_INIT.names,
-    ]
-    if settings is TrainSettings:
-        listed += [
-            *schemes.SCHEMES,
-            *registry.CACHE_IMAGES.names,
-            *registry.EXPORT.names,
-        ]
+    choices = [registry.AUGMENT, registry.DATASET, registry.OPTIMIZER, registry.HEAD_INIT]
+    listed = [*registry.MODEL.listed.split(", "), *(schemes.SCHEMES if settings is TrainSettings else ())]
+    choices += [registry.CACHE_IMAGES, registry.EXPORT] if settings is TrainSettings else []
+    listed += [name for choice in choices for name in choice.names]
     assert [name for name in listed if name not in said] == []
 
 

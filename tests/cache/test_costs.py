@@ -92,7 +92,7 @@ def test_a_recurrent_layers_loop_has_the_time_of_its_layer(tf, profiled):
         assert saved_ms == pytest.approx(forward_ms, rel=0.1)
 
 
-@pytest.mark.parametrize("network", [residual, augmented], ids=lambda n: n.__name__)
+@pytest.mark.parametrize("network", [residual, pytest.param(augmented, marks=pytest.mark.slow)])
 def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
     from elastictrainer.cache.costs import TimedVariants, with_cache_costs
     from elastictrainer.steps import optimizers

@@ -71,11 +71,7 @@ OUT_OF_MEMORY = (
             1,
             "et-test: failed: ValueError: of shape 3\nRun again with --debug for details.",
         ),
-        (
-            AssertionError(),
-            1,
-            "et-test: failed: AssertionError\nRun again with --debug for details.",
-        ),
+        (AssertionError(), 1, "et-test: failed: AssertionError\nRun again with --debug for details."),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders import spoil
 from elastictrainer.cli import predict
 from run_builders import make_run
 
@@ -107,9 +108,7 @@ def test_a_wrong_request_is_status_2_and_says_nothing_of_pictures(
 def test_the_readable_pictures_are_answered_and_the_others_named(run, image_folder, capsys):
     cut, spoiled = (image_folder / "test" / "light" / name for name in ("1.png", "2.png"))
     cut.write_bytes(cut.read_bytes()[:-2000])
-    content = bytearray(spoiled.read_bytes())
-    content[len(content) // 2] ^= 255  # only decoding finds that
-    spoiled.write_bytes(bytes(content))
+    spoil(spoiled)
     assert predict.main(["run", "images/test", "nowhere.jpg"]) == 1
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 6

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 pytest.importorskip("tensorflow")
+from builders import spoil
 from elastictrainer import UsageError
 from elastictrainer.data import datasets
 from elastictrainer.data.user_images import FileSplit, Reading, read_classes, read_folder, read_table
@@ -203,13 +204,6 @@ def noise(file, **options):
 def cut(file):
     """Half of what there was."""
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-def spoil(file):
-    """A PNG whose pixels are damaged and whose end is whole."""
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 255
-    file.write_bytes(content)
 
 
 @pytest.mark.parametrize(

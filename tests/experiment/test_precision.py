@@ -9,7 +9,6 @@ import pytest
 from elastictrainer import UsageError
 from elastictrainer.experiment import assembly, profiling
 from elastictrainer.experiment.exporting import export_run
-from elastictrainer.experiment.options import inherit
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor
@@ -26,18 +25,9 @@ def float32_again(tf):
 @pytest.fixture
 def settings(image_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return TrainSettings(
-        model="usermodels:with_float32_head",
-        precision="bfloat16",
-        dataset=str(image_folder),
-        image_size=16,
-        batch_size=4,
-        learning_rate=0.003,
-        importance_batches=2,
-        epochs=3,
-        scheme="traditional-tl",
-        calibration_seconds=0.5,
-    )
+    options = {"model": "usermodels:with_float32_head", "precision": "bfloat16", "image_size": 16}
+    options.update(dataset=str(image_folder), batch_size=4, learning_rate=0.003, epochs=3)
+    return TrainSettings(**options, importance_batches=2, scheme="traditional-tl", calibration_seconds=0.5)
 
 
 def precisions(model):

@@ -26,15 +26,9 @@ def batch(tf):
 
 def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
     said = listen()
-    profile = profiling.make_profile(
-        usermodels.unconnected((8, 8, 3), 2),
-        batch(tf),
-        tf.keras.optimizers.SGD(0.1),
-        {"model": "mine"},
-        warmup_steps=1,
-        steps=2,
-        calibrate_s=0.1,
-    )
+    model, sgd = usermodels.unconnected((8, 8, 3), 2), tf.keras.optimizers.SGD(0.1)
+    options = {"warmup_steps": 1, "steps": 2, "calibrate_s": 0.1}
+    profile = profiling.make_profile(model, batch(tf), sgd, {"model": "mine"}, **options)
     assert profile.metadata["model"] == "mine" and not profile.estimated.any()
     (line,) = said
     (unused,) = [name for name in profile.names if "unused" in name]

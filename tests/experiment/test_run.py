@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders import spoil
 from elastictrainer import RunError, UsageError
 from elastictrainer.experiment.run import _reserve_s, train
 from elastictrainer.experiment.run_images import load_run_images
@@ -22,23 +23,11 @@ def settings(tf, image_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def made(**given):
-        return TrainSettings(
-            **{
-                "model": "usermodels:good",
-                "dataset": str(image_folder),
-                "image_size": 16,
-                "batch_size": 4,
-                "optimizer": "sgd",
-                "learning_rate": 0.003,
-                "importance_batches": 2,
-                "interval": 1,
-                "epochs": 1,
-                "rho": 0.98,  # a step of half a millisecond hardly gets shorter
-                "scheme": "full",
-                "calibration_seconds": 0.5,
-                **given,
-            }
-        )
+        usual = {"model": "usermodels:good", "dataset": str(image_folder), "image_size": 16, "batch_size": 4}
+        usual.update(optimizer="sgd", learning_rate=0.003, importance_batches=2, interval=1, epochs=1)
+        usual.update(scheme="full", calibration_seconds=0.5)
+        usual.update(rho=0.98)  # a step of half a millisecond hardly gets shorter
+        return TrainSettings(**{**usual, **given})
 
     return made
 
@@ -54,7 +43,7 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
     assert summary == run.summary() and summary["seed"] == 3
     assert summary["steps"] >= 1 and summary["epochs"] >= 1 and summary["selections"] >= 1
     assert 0 <= summary["accuracy"] <= summary["accuracy_best"] <= 1
-    assert TrainSettings(**run.config()) == chosen
+    assert TrainSettings(**run.config()) == dataclasses.replace(chosen, precision="float32")
     assert run.environment()["class_names"] == ["dark", "light"]
     head, *epochs = run.metrics()
     assert [line["epoch"] for line in (head, *epochs)] == list(range(summary["epochs"] + 1))
@@ -65,14 +54,8 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
     for path in (run.profile_path, run.model_path, run.events_path, run.checkpoints_path):
         assert path.exists(), path
     said = capsys.readouterr().out
-    for words in (
-        "24 training and 8 test images, 6 trainable",
-        f"run: {run.path}",
-        "profile: profiles/",
-        "solved head: test accuracy ",
-        "epoch   1  loss ",
-        "written: ",
-    ):
+    started = "24 training and 8 test images, 6 trainable", f"run: {run.path}", "profile: profiles/"
+    for words in (*started, "solved head: test accuracy ", "epoch   1  loss ", "written: "):
         assert words in said
 
 
@@ -84,7 +67,8 @@ def test_where_no_full_step_fits_the_head_alone_is_solved(settings, run, monkeyp
     assert summary["scheme"] == "head-alone" and summary["steps"] == 1
     assert summary["full_step_ms"] is None and summary["selections"] == 0
     assert run.metrics()[0]["test_accuracy"] == summary["accuracy"]
-    assert TrainSettings(**run.config()) == chosen and not run.profile_path.exists()
+    assert TrainSettings(**run.config()) == dataclasses.replace(chosen, precision="float32")
+    assert not run.profile_path.exists()
 
 
 def test_a_head_that_is_kept_cannot_be_trained_alone(settings, run, tmp_path):
@@ -115,15 +99,9 @@ def test_a_finished_run_is_resumed_to_its_figures_left_alone_by_bad_requests_and
         with pytest.raises(UsageError):
             train(settings(**wrong), run, resume=False)
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
-    summary = train(settings(), run, resume=False)
+    summary = train(settings(output=str(run.path), overwrite=True), run, resume=False)
     assert summary["epochs"] == 1 and [line["epoch"] for line in run.metrics()] == [0, 1]
-
-
-def spoil(file):
-    """Damage that only decoding finds: the last bytes are whole."""
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 255
-    file.write_bytes(bytes(content))
+    assert run.config()["overwrite"] is False, "or its own settings would replace it"
 
 
 def test_an_image_that_was_cut_short_is_named_before_training(settings, run, image_folder):
@@ -134,7 +112,7 @@ def test_an_image_that_was_cut_short_is_named_before_training(settings, run, ima
     assert not run.config_path.exists()
 
 
-@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("part", ["train", pytest.param("test", marks=pytest.mark.slow)])
 def test_a_run_is_resumed_after_the_image_that_it_named_was_replaced(settings, run, image_folder, part):
     victim = image_folder / part / "light" / "3.png"
     whole = victim.read_bytes()
@@ -195,9 +173,8 @@ def test_changed_data_is_noticed_when_a_run_goes_on(settings, run, image_folder,
 
 
 def test_a_run_goes_on_under_another_limit_of_processors(settings, run, capsys):
-    chosen = settings(
-        epochs=2, scheme="elastic", activation_cache="off"
-    )  # the number of epochs ends it, not the clock
+    # The number of epochs ends it, not the clock.
+    chosen = settings(epochs=2, scheme="elastic", activation_cache="off")
     interrupted(chosen, run)
     profile = json.loads(run.profile_path.read_text())
     profile["metadata"]["threads"]["processors"] += 6
@@ -222,16 +199,8 @@ def test_training_options_are_the_same_after_an_interruption(settings, run, imag
     """Class weights and smoothed labels are in the cache, the schedule goes on where it was."""
     for k in range(8):
         (image_folder / "train" / "dark" / f"{k}.png").unlink()
-    options = {
-        "optimizer": "adamw",
-        "schedule": "cosine",
-        "warmup": 1 / 6,
-        "label_smoothing": 0.1,
-        "class_weights": "balanced",
-        "scheme": "traditional-tl",
-        "epochs": 3,
-        "interval": 3,
-    }
+    options = {"optimizer": "adamw", "schedule": "cosine", "warmup": 1 / 6, "label_smoothing": 0.1}
+    options.update(class_weights="balanced", scheme="traditional-tl", epochs=3, interval=3)
     chosen = settings(**options)
     expected, lines = interrupted(chosen, run)
     assert expected["cached_share"] == 1
@@ -258,10 +227,7 @@ def test_a_callback_sees_the_run(settings, run, monkeypatch):
 
 @pytest.mark.parametrize(
     "place, steps",
-    [
-        ("stops_after_three_steps", 3),
-        pytest.param("stops_after_an_epoch", 6, marks=pytest.mark.long),
-    ],
+    [("stops_after_three_steps", 3), pytest.param("stops_after_an_epoch", 6, marks=pytest.mark.long)],
 )
 def test_a_callback_can_end_a_run(settings, run, place, steps):
     chosen = settings(callback=f"usercallbacks:{place}", epochs=3)
@@ -275,23 +241,14 @@ def test_a_callback_can_end_a_run(settings, run, place, steps):
     assert again["loss"] == summary["loss"]
 
 
-def test_images_have_the_size_that_a_model_of_ones_own_takes(settings, run):
-    train(settings(model="usermodels:of_a_fixed_size", image_size=None), run, resume=False)
-    assert run.summary()["epochs"] == 1
-
-
-def test_images_have_the_size_that_a_model_file_takes(settings, run, tf, tmp_path):
+@pytest.mark.parametrize("kind", ["file", pytest.param("function", marks=pytest.mark.slow)])
+def test_images_have_the_size_that_a_model_of_ones_own_takes(settings, run, tf, tmp_path, kind):
     import usermodels
 
     usermodels.of_a_fixed_size(2).save(tmp_path / "m.keras")
-    train(settings(model=str(tmp_path / "m.keras"), image_size=None), run, resume=False)
+    model = str(tmp_path / "m.keras") if kind == "file" else "usermodels:of_a_fixed_size"
+    train(settings(model=model, image_size=None), run, resume=False)
     assert tf.keras.models.load_model(run.model_path).input_shape == (None, 12, 20, 3)
-
-
-def test_a_run_that_replaced_another_is_not_replaced_by_its_own_settings(settings, run):
-    run.write_config({"scheme": "full"})
-    train(settings(output=str(run.path), overwrite=True), run, resume=False)
-    assert run.config()["overwrite"] is False
 
 
 @pytest.mark.parametrize("name", ["reduces_the_rate", "backs_up"])
@@ -305,7 +262,6 @@ def test_a_callback_that_does_not_fit_is_refused_before_anything_is_written(sett
 @pytest.mark.parametrize("validated", [pytest.param(False, marks=pytest.mark.long), True])
 def test_weights_that_early_stopping_puts_back_are_those_of_the_summary(settings, run, validated):
     """The learning rate is so high that the network soon becomes worse."""
-    from elastictrainer.experiment.run_images import load_run_images
     from elastictrainer.experiment.scoring import score
     from elastictrainer.models import predictor
 

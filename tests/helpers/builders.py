@@ -83,18 +83,7 @@ def compiled_trainer(tf, model, optimizer=None, **options):
 
 
 def train_classifier(
-    tf,
-    model,
-    data,
-    optimizer=None,
-    *,
-    epochs=4,
-    run=None,
-    resume=False,
-    metering=None,
-    seed=0,
-    callbacks=(),
-    **options,
+    tf, model, data, optimizer=None, run=None, resume=False, metering=None, seed=0, callbacks=(), **options
 ):
     """Train as et-train does, on small networks and data; returns Keras' History with its figures."""
     from elastictrainer import Trainer
@@ -105,19 +94,28 @@ def train_classifier(
     from elastictrainer.training.evaluation import Evaluation
     from elastictrainer.training.record import RunRecord
 
+    epochs = options.pop("epochs", 4)
     trainer = Trainer(model, probe=data.probe, **options)
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     trainer.compile(optimizer or optimizers.make("sgd"), classification_loss(), metrics=[accuracy])
     saver = run and Checkpointing(run, resume=resume)
     evaluation = Evaluation(data.test, saver.stop_if_asked) if saver else Evaluation(data.test)
     ours = [metering or EnergyMetering(), evaluation, RunRecord(run, quiet=True, seed=seed)]
-    return trainer.fit(
-        data.stream,
-        epochs=epochs,
-        steps_per_epoch=data.steps_per_epoch,
-        callbacks=[*ours, *callbacks, *([saver] if saver else [])],
-        verbose=0,
-    )
+    callbacks = [*ours, *callbacks, *([saver] if saver else [])]
+    given = {"epochs": epochs, "steps_per_epoch": data.steps_per_epoch, "callbacks": callbacks}
+    return trainer.fit(data.stream, **given, verbose=0)
+
+
+def spoil(file):
+    """Damage an image so that only decoding finds it: its end is whole."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content)
+
+
+def address(variable):
+    """Where the memory of a variable's values begins."""
+    return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]
 
 
 def tensor_names(model):
@@ -233,17 +231,23 @@ def image_batch(tf):
     return tf.ones((2, 8, 8, 3)), tf.constant([0, 1])
 
 
-def traced_step(tf, model, batch, mask=None):
-    """A compiled step of the tensors of `mask`, traced on `batch`."""
+def step_of(model, optimizer, mask=None):
+    """A compiled step of the tensors of `mask` of a classifier; its optimizer is built for all of them."""
     from elastictrainer import Objective
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import CompiledStep
     from elastictrainer.steps.objective import classification_loss
 
-    optimizer = optimizers.make("sgd")
     optimizers.build(optimizer, model.trainable_weights)
     variables = [v for k, v in enumerate(model.trainable_weights) if mask is None or mask[k]]
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, variables)
+    return CompiledStep(Objective(model, classification_loss()), optimizer, variables)
+
+
+def traced_step(tf, model, batch, mask=None):
+    """A compiled step of the tensors of `mask`, traced on `batch`."""
+    from elastictrainer.steps import optimizers
+
+    step = step_of(model, optimizers.make("sgd"), mask)
     step.trace(*batch)
     return step
 

@@ -45,20 +45,8 @@ def make_run(folder, scheme="elastic", seconds=100.0, accuracy=0.8):
             run.add_selection(
                 {"epoch": epoch, "selected": selected, "importance": scores.tolist(), "predicted_ratio": 0.5}
             )
-    run.write_summary(
-        {
-            "scheme": scheme,
-            "rho_requested": 0.5,
-            "rho_predicted": 0.5,
-            "rho_achieved": 0.51,
-            "accuracy": accuracy,
-            "train_seconds": seconds,
-            "importance_seconds": 1.0,
-            "selection_seconds": 0.5,
-            "trace_seconds": 0.5,
-            "peak_rss_bytes": 2e9,
-            "flops_total": 3e12,
-            "energy_joules": None,
-        }
-    )
+    figures = {"rho_requested": 0.5, "rho_predicted": 0.5, "rho_achieved": 0.51, "train_seconds": seconds}
+    figures.update(importance_seconds=1.0, selection_seconds=0.5, trace_seconds=0.5)
+    figures.update(peak_rss_bytes=2e9, flops_total=3e12, energy_joules=None)
+    run.write_summary({"scheme": scheme, "accuracy": accuracy, **figures})
     return run

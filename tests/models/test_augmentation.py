@@ -52,7 +52,10 @@ def test_rotation_is_the_largest_in_turns(tf):
     assert rotation.get_config()["factor"] in (0.2, [-0.2, 0.2], (-0.2, 0.2))
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Augmentation)])
+FIRST, *FURTHER = (field.name for field in dataclasses.fields(Augmentation))
+
+
+@pytest.mark.parametrize("field", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in FURTHER)])
 def test_each_part_is_cached_with_the_frozen_work(tf, field):
     """A layer draws once for an example; the cut lies behind it, at the trained head."""
     from elastictrainer.cache.activation_cache import ActivationCache

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from builders import tflite
+from builders import step_of, tflite
 from elastictrainer import UsageError
 from elastictrainer.models import zoo
 from elastictrainer.registry import KERAS_FAMILIES, KERAS_NETWORKS, MODEL
@@ -110,15 +110,11 @@ def test_a_network_trains_and_is_the_same_after_saving_and_exporting(tf, tmp_pat
     from elastictrainer.models import user_models
     from elastictrainer.models.export import export
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import CompiledStep
-    from elastictrainer.steps.objective import Objective, classification_loss
 
     model = zoo.create(name, 3, size, "none", head_init="glorot", augment="standard")
     pixels, labels = tf.random.uniform((2, size, size, 3), 0, 255), tf.constant([0, 2])
-    optimizer = optimizers.make("sgd", 1e-3)
-    optimizers.build(optimizer, model.trainable_weights)
     before = [v.numpy() for v in model.trainable_weights]
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
+    step = step_of(model, optimizers.make("sgd", 1e-3))
     assert np.isfinite([float(step(pixels, labels)) for _ in range(2)]).all()
     assert all(gradient is not None for gradient in step.gradients)
     moved = [not np.array_equal(a, b.numpy()) for a, b in zip(before, model.trainable_weights)]

@@ -1,5 +1,6 @@
 """The user's models: made by a function, read from a file as data, taken over from an earlier run."""
 
+import io
 import json
 import re
 import shutil
@@ -80,8 +81,7 @@ def test_a_plain_file_is_loaded(tf, saved):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["demo", *(pytest.param(name, marks=pytest.mark.long) for name in ("mobilenetv2", "vit"))],
+    "name", ["demo", *(pytest.param(name, marks=pytest.mark.long) for name in ("mobilenetv2", "vit"))]
 )
 def test_the_zoo_needs_no_trust(tf, tmp_path, name):
     if name == "vit":
@@ -162,24 +162,30 @@ def test_what_is_no_archive_is_refused_whatever_its_name(tf, tmp_path):
             user_models.read(tmp_path / "folder.keras", trust)
 
 
-def test_a_missing_damaged_or_swollen_file_is_named(saved, tmp_path):
-    with pytest.raises(UsageError, match="no model file .*none.keras"):
-        user_models.read(tmp_path / "none.keras")
-    (tmp_path / "damaged.keras").write_bytes(b"PK")
-    with pytest.raises(UsageError, match="damaged.keras "):
-        user_models.read(tmp_path / "damaged.keras")
-    cut = saved.read_bytes()
-    (tmp_path / "cut.keras").write_bytes(cut[: len(cut) // 2] + cut[-200:])
-    with pytest.raises(UsageError, match="cut.keras"):
-        user_models.read(tmp_path / "cut.keras")
-    with zipfile.ZipFile(tmp_path / "deep.keras", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("config.json", "[" * 100_000)
-    with pytest.raises(UsageError, match="Keras cannot load .*deep.keras"):
-        user_models.read(tmp_path / "deep.keras")
-    with zipfile.ZipFile(tmp_path / "swollen.keras", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("config.json", " " * 100_000_000)
-    with pytest.raises(UsageError, match="100,000,000 bytes"):
-        user_models.read(tmp_path / "swollen.keras")
+def archive_of(config):
+    """An archive whose configuration is such a text."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", config)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (None, "no model file .*bad.keras"),
+        (lambda whole: b"PK", "bad.keras "),
+        (lambda whole: whole[: len(whole) // 2] + whole[-200:], "bad.keras"),
+        (lambda whole: archive_of("[" * 100_000), "Keras cannot load .*bad.keras"),
+        (lambda whole: archive_of(" " * 100_000_000), "100,000,000 bytes"),
+    ],
+    ids=["missing", "damaged", "cut", "deep", "swollen"],
+)
+def test_what_is_no_whole_file_is_named(saved, tmp_path, content, said):
+    if content is not None:
+        (tmp_path / "bad.keras").write_bytes(content(saved.read_bytes()))
+    with pytest.raises(UsageError, match=said):
+        user_models.read(tmp_path / "bad.keras")
 
 
 @pytest.mark.parametrize("name", ["scaled", "registered"])

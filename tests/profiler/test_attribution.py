@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from builders import image_batch, small_network, tensor_names, traced_step
+from builders import image_batch, small_network, step_of, tensor_names, traced_step
 from elastictrainer.profiler.attribution import (
     BACKWARD,
     FORWARD,
@@ -191,16 +191,12 @@ def test_a_recurrent_layers_while_loop_is_charged_to_its_tensors(tf):
 
 @pytest.mark.parametrize("make", ["sgd", "adam", "keras_sgdw"])
 def test_every_update_is_charged_to_its_tensor_and_to_no_other(tf, make):
-    from elastictrainer import Objective
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import CompiledStep
-    from elastictrainer.steps.objective import classification_loss
 
     model = small_network(tf)
     n = len(model.trainable_weights)
     optimizer = optimizers.keras_sgdw(0.1, 0.1, 0.9) if make == "keras_sgdw" else optimizers.make(make)
-    optimizers.build(optimizer, model.trainable_weights)
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
+    step = step_of(model, optimizer)
     step.trace(*image_batch(tf))
     writes = ("Apply", "Assign")
     writing = [c for op, c in charged(step) if c.kind == UPDATE and any(word in op.type for word in writes)]

@@ -14,29 +14,18 @@ def run(tmp_path):
     """A run folder with everything that a run leaves, and what a user put beside it."""
     made = RunFolder.create(tmp_path / "run")
     made.write_config({"scheme": "full"})
-    for name in ("model.keras", "best.keras", "summary.json"):
+    files = "model.keras best.keras summary.json checkpoints/step-000000007/variables.index"
+    files += " events/events.out.tfevents.1.host export/model.tflite export/saved_model/saved_model.pb"
+    for name in (*files.split(), *(f"evaluation/{name}" for name in ownership.EVALUATION)):
+        (made.path / name).parent.mkdir(parents=True, exist_ok=True)
         (made.path / name).write_text("ours")
-    for folder in ("checkpoints/step-000000007", "events", "export/saved_model", "evaluation"):
-        (made.path / folder).mkdir(parents=True)
-    (made.path / "checkpoints/step-000000007/variables.index").write_text("ours")
-    (made.path / "events/events.out.tfevents.1.host").write_text("ours")
-    (made.path / "export/model.tflite").write_text("ours")
-    for name in ownership.EVALUATION:
-        (made.path / "evaluation" / name).write_text("ours")
-    (made.path / "export/saved_model/saved_model.pb").write_text("ours")
     return made
 
 
 USERS = (
-    "notes.txt",
-    ".git/HEAD",
-    "data/train/a/1.png",
-    "checkpoints/step-best/variables.index",
-    "checkpoints/step-1.tar.gz",
+    *"notes.txt .git/HEAD data/train/a/1.png export/my-model.tflite events/readme".split(),
+    *"evaluation/notes.csv checkpoints/step-best/variables.index checkpoints/step-1.tar.gz".split(),
     "checkpoints/step-0000000070",
-    "export/my-model.tflite",
-    "events/readme",
-    "evaluation/notes.csv",
 )
 
 

@@ -148,7 +148,6 @@ def whole(tmp_path):
         ("config.yaml", "rho: 0.5", "'scheme' is a required property"),
         ("config.yaml", "scheme: full\nrho: half", "rho: 'half' is not of type"),
         ("config.yaml", "scheme: full\nepochs: [1]", "line 2"),
-        ("config.yaml", "- full", "key: value"),
         ("config.yaml", "scheme: full\nseed: 0o9", "seed"),
         ("config.yaml", "", "'scheme' is a required property"),
     ],

@@ -47,7 +47,10 @@ def test_update_importance_uses_the_momentum_the_optimizer_has_where_it_is_up_to
     np.testing.assert_array_equal(momentum, [[1.0, 0.0, 0.0]])
 
 
-@pytest.mark.parametrize("name", ["Adam", "AdamW", "Adamax", "RMSprop", "Adagrad", "Nadam"])
+FURTHER = [pytest.param(name, marks=pytest.mark.slow) for name in ("Adamax", "RMSprop", "Adagrad")]
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "Nadam", *FURTHER])
 def test_a_tensor_that_rested_is_scored_as_one_that_trains(tf, name):
     """loss = -(kernel + bias): both have the gradient -1, before an update and after it."""
     layer, inputs = tf.keras.layers.Dense(1), tf.keras.Input((1,))
@@ -145,7 +148,7 @@ def train_a_little(tf, optimizer_name, metric=None):
     [
         ("sgd", ["update", "grad-magnitude", "weight-magnitude"]),
         ("adam", ["update"]),
-        ("keras-sgd", ["update"]),
+        pytest.param("keras-sgd", ["update"], marks=pytest.mark.slow),
     ],
 )
 def test_scoring_leaves_every_variable_and_the_training_after_it_bit_identical(tf, optimizer, metrics):

@@ -4,7 +4,7 @@ import weakref
 import numpy as np
 import pytest
 
-from builders import ArrayData, small_network
+from builders import ArrayData, address, small_network
 from elastictrainer import Objective
 from elastictrainer.runs import resident
 from elastictrainer.steps import optimizers
@@ -69,9 +69,6 @@ def test_the_least_recently_used_step_goes_first(tf):
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_a_step_that_undoes_itself_computes_the_same_and_keeps_no_second_value(tf, name):
-    def address(variable):
-        return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]
-
     model, optimizer = small_network(tf, dropout=0), optimizers.make(name, 0.1)
     variables = model.trainable_weights
     optimizers.build(optimizer, variables)

@@ -6,12 +6,7 @@ import pytest
 from elastictrainer import Objective
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.objective import (
-    KerasObjective,
-    SmoothedCrossentropy,
-    make_variables,
-    training_loss,
-)
+from elastictrainer.steps.objective import KerasObjective, SmoothedCrossentropy, make_variables, training_loss
 
 
 def line(tf):

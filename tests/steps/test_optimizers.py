@@ -13,10 +13,7 @@ from elastictrainer.steps.keras_compat.version import KERAS_3
     not importlib.util.find_spec("tensorflow_addons"), reason="no TensorFlow Addons on this platform"
 )
 def test_addons_and_keras_make_the_same_update(tf):
-    pair = {
-        "addons": optimizers.addons_sgdw(0.1, 0.05, 0.9),
-        "keras": optimizers.keras_sgdw(0.1, 0.05, 0.9),
-    }
+    pair = {"addons": optimizers.addons_sgdw(0.1, 0.05, 0.9), "keras": optimizers.keras_sgdw(0.1, 0.05, 0.9)}
     weights = {}
     for name, optimizer in pair.items():
         variables = [tf.Variable([1.0, -2.0, 3.0]), tf.Variable([[0.5]])]
@@ -49,6 +46,8 @@ OPTIMIZERS = [
     *("Adadelta Adafactor Adagrad Adam AdamW Adamax Ftrl Lion Nadam RMSprop SGD".split()),
     *("Lamb Muon ScheduleFreeAdamW".split() if KERAS_3 else ()),
 ]
+QUICK = ("SGD", "Adam", "AdamW", "Nadam")  # with momentum, counted steps, decay, and what all tensors share
+CASES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in OPTIMIZERS]
 OPTIONS = {
     "SGD": {"momentum": 0.9, "nesterov": True},
     "RMSprop": {"momentum": 0.5, "centered": True},
@@ -100,7 +99,7 @@ def test_every_optimizer_of_keras_is_tried(tf):
     assert there - refused == set(OPTIMIZERS)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", CASES)
 def test_where_all_tensors_always_train_the_update_is_keras_own_to_the_bit(tf, name):
     if name == "Nadam" and not KERAS_3:
         pytest.skip("Keras 2 multiplies the factors of all tensors into one product")
@@ -117,7 +116,7 @@ def test_where_all_tensors_always_train_the_update_is_keras_own_to_the_bit(tf, n
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", [*OPTIMIZERS, "sgd"])
+@pytest.mark.parametrize("name", [*CASES, "sgd"])
 def test_a_tensor_that_rested_is_updated_as_by_a_new_optimizer_and_the_others_go_on(tf, name):
     def apply(pairs):
         own_steps.apply(optimizer, pairs)

@@ -131,7 +131,12 @@ OPTIMIZERS = {
 SOMETIMES_TRACED = ("amsgrad", "nadam", "adafactor", "clipped together")
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+FURTHER = ("adam", "rmsprop", "adagrad", "nadam", "adafactor", "lion")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in FURTHER else n for n in OPTIMIZERS]
+)
 def test_every_optimizer_updates_as_where_the_step_is_traced(tf, name):
     steps = Steps(tf, updating_statistics, OPTIMIZERS[name])
     for layers in (["c1"], ["beta", "head"]):

@@ -5,19 +5,15 @@ import itertools
 import numpy as np
 import pytest
 
-from builders import ArrayData, small_network
-from elastictrainer import Objective
+from builders import ArrayData, small_network, step_of
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat.variables import random_states
-from elastictrainer.steps.objective import classification_loss
 from elastictrainer.steps.timing import time_steps, warm_up
 
 
 def test_steps_are_timed_and_leave_no_trace(tf):
     model, optimizer = small_network(tf), optimizers.make("adam", 0.1)
-    optimizers.build(optimizer, model.trainable_variables)
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
+    step = step_of(model, optimizer)
     variables = [*model.variables, *optimizers.variables_of(optimizer), *random_states(model)]
     before = [v.numpy() for v in variables]
     times = time_steps(step, ArrayData(tf, steps=2).train(0))  # fewer than are timed
@@ -29,9 +25,7 @@ def test_steps_are_timed_and_leave_no_trace(tf):
 
 
 def test_of_many_minibatches_one_is_read_to_build_the_graph_and_one_for_each_run(tf):
-    model, optimizer = small_network(tf), optimizers.make("sgd", 0.1)
-    optimizers.build(optimizer, model.trainable_variables)
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_variables)
+    step = step_of(small_network(tf), optimizers.make("sgd", 0.1))
     read = itertools.count()
     (minibatch,) = ArrayData(tf, steps=1).train(0)
     time_steps(step, ((next(read), minibatch)[1] for _ in itertools.repeat(None)))

@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 
+from builders import address
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import own_steps
 from elastictrainer.steps.keras_compat.optimizer import slots
 from elastictrainer.steps.keras_compat.variables import share_zeros, zeros_like
 from elastictrainer.steps.snapshot import StoredValues, preserve_variables
-
-
-def address(variable):
-    """Where the memory of a variable's values begins."""
-    return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]
 
 
 def test_variables_share_zeros_until_one_is_updated(tf):

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -75,22 +74,3 @@ def test_old_and_new_accuracy_are_told_apart(home):
     assert [evaluated[f"accuracy_{which}"] for which in counts] == [
         pytest.approx(last[f"accuracy_{which}"]) for which in counts
     ]
-
-
-def test_what_cannot_be_kept_is_told(home, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)  # the earlier run's data is not found from here
-    run = home / "runs" / "first"
-    kept, away = run / "kept", run / "away"
-    arguments = f"--init-from {run} --dataset {home / 'gulls'} --test-split 0.2 --output new".split() + QUICK
-    kept.rename(away)
-    try:
-        assert train.main([*arguments, "--keep", "5"]) == 2
-        assert "kept no images" in capsys.readouterr().err
-        shutil.copytree(away, kept)
-        (kept / "grey" / "new-00001.png").write_bytes(b"something else")
-        assert train.main([*arguments, "--keep", "5"]) == 2
-        assert "new-00001.png" in capsys.readouterr().err
-    finally:
-        shutil.rmtree(kept, ignore_errors=True)
-        away.rename(kept)
-    assert not Path("new").exists()

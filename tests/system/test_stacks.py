@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from builders import small_network, tensor_names
+from builders import small_network, step_of, tensor_names
 from elastictrainer import ImportanceEvaluator, Objective, Profile, select
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.objective import classification_loss
@@ -46,11 +46,7 @@ def test_importance_and_selection(fixed):
 
 
 def test_one_step_of_training(fixed, tf):
-    from elastictrainer.steps.compiled_step import CompiledStep
-
     model, batches = fixed
-    optimizer = optimizers.keras_sgdw(0.05, 0.01, 0.9)
-    optimizers.build(optimizer, model.trainable_weights)
-    step = CompiledStep(Objective(model, classification_loss()), optimizer, model.trainable_weights)
+    step = step_of(model, optimizers.keras_sgdw(0.05, 0.01, 0.9))
     losses = [float(step(*batch)) for batch in [*batches, *batches]]
     np.testing.assert_allclose(losses, LOSSES, rtol=1e-4)

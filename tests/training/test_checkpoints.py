@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_profile, small_network, train_classifier
+from builders import ArrayData, address, compiled_trainer, invented_profile, small_network, train_classifier
 from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
@@ -68,22 +68,10 @@ class Run:
         self.optimizer = optimizers.make("sgd", 0.05)
 
     def fit(self, data, resume=False):
-        return train_classifier(
-            self._tf,
-            self.model,
-            data,
-            self.optimizer,
-            scheme=self._scheme,
-            profile=self._profile,
-            rho=0.9,
-            epochs=EPOCHS,
-            interval=1,
-            importance_batches=2,
-            deterministic=True,
-            activation_cache="off",
-            run=self.folder,
-            resume=resume,
-        )
+        options = {"scheme": self._scheme, "profile": self._profile, "rho": 0.9, "epochs": EPOCHS}
+        options.update(interval=1, importance_batches=2, deterministic=True, activation_cache="off")
+        options.update(run=self.folder, resume=resume)
+        return train_classifier(self._tf, self.model, data, self.optimizer, **options)
 
     def result(self):
         """Return the parts that must be equal: variables, metrics and selections, without measured times."""
@@ -110,18 +98,18 @@ def test_a_checkpoint_of_another_version_is_refused_and_nothing_is_cut(tf, profi
 
 def fit(tf, callbacks, optimizer="sgd", steps=2, **options):
     """Train all of a small network, with checkpoints among the callbacks."""
-    trainer = Trainer(small_network(tf), scheme="full")
-    trainer.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    trainer = compiled_trainer(tf, small_network(tf), optimizer, scheme="full")
     stream = ArrayData(tf, steps=steps).stream
     return trainer.fit(stream, steps_per_epoch=steps, callbacks=callbacks, verbose=0, **options)
 
 
-QUICK = ("elastic", "prunetrain")  # with selections, and with work of its own at each interval
+# With selections; with work of its own at each interval.
+MARKS = {"elastic": [], "prunetrain": pytest.mark.slow}
 
 
 @pytest.mark.usefixtures("sigint")
 @pytest.mark.parametrize(
-    "scheme", [pytest.param(s, marks=[] if s in QUICK else pytest.mark.long) for s in schemes.SCHEMES]
+    "scheme", [pytest.param(s, marks=MARKS.get(s, pytest.mark.long)) for s in schemes.SCHEMES]
 )
 def test_resumed_equals_uninterrupted(tf, profile, tmp_path, scheme):
     whole = Run(tf, profile, tmp_path / "whole", scheme)
@@ -146,7 +134,7 @@ def test_resumed_equals_uninterrupted(tf, profile, tmp_path, scheme):
 
 
 @pytest.mark.usefixtures("sigint")
-@pytest.mark.parametrize("step", [3, 6], ids=["in the middle", "at the last step"])
+@pytest.mark.parametrize("step", [3, pytest.param(6, marks=pytest.mark.slow, id="at the last step")])
 def test_a_resumed_epoch_has_the_metrics_and_keras_validation_of_a_whole_one(tf, tmp_path, step):
     def train(saver, stop_at=None):
         tf.keras.utils.set_random_seed(3)
@@ -156,18 +144,10 @@ def test_a_resumed_epoch_has_the_metrics_and_keras_validation_of_a_whole_one(tf,
             if next(done) == stop_at:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        trainer = Trainer(model, scheme="full")
-        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        trainer.compile("adam", loss, metrics=["accuracy"])
-        history = trainer.fit(
-            data.stream,
-            steps_per_epoch=6,
-            epochs=2,
-            validation_data=ArrayData(tf, seed=1).stream().take(2),
-            callbacks=[tf.keras.callbacks.LambdaCallback(on_train_batch_end=stop), saver],
-            verbose=0,
-        )
-        return history
+        callbacks = [tf.keras.callbacks.LambdaCallback(on_train_batch_end=stop), saver]
+        options = {"validation_data": ArrayData(tf, seed=1).stream().take(2), "callbacks": callbacks}
+        trainer = compiled_trainer(tf, model, "adam", scheme="full")
+        return trainer.fit(data.stream, steps_per_epoch=6, epochs=2, verbose=0, **options)
 
     whole = train(Checkpointing(RunFolder(tmp_path / "whole"))).history
     assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= whole.keys()
@@ -212,17 +192,12 @@ def test_within_an_epoch_one_is_written_every_few_minutes(tf, tmp_path):
     assert train(tmp_path / "often", 0.0) == [None, *(f"step-00000000{k}" for k in (1, 2, 3))]
 
 
-def test_checkpoints_hold_the_random_states(tf):
-    model = small_network(tf)
-    states = random_states(model)
-    assert len(states) == 1
-    before = states[0].numpy().copy()
-    model(np.zeros((4, 8, 8, 3)), training=True)
-    assert not np.array_equal(before, states[0].numpy())
-
-
 @pytest.mark.parametrize(
-    "when, message", [("before", "test loss is nan"), ("after", r"head/bias is not finite")]
+    "when, message",
+    [
+        pytest.param("before", "test loss is nan", marks=pytest.mark.slow),
+        ("after", r"head/bias is not finite"),
+    ],
 )
 def test_what_is_not_finite_is_not_saved(tf, profile, tmp_path, when, message):
     """A weight turns into NaN before or after the second evaluation."""
@@ -339,9 +314,6 @@ def test_two_checkpoints_are_kept_and_the_newest_is_restored(tf, saved):
 
 
 def test_zeros_that_are_restored_take_no_memory_of_their_own(tf, tmp_path):
-    def address(variable):
-        return np.frombuffer(memoryview(variable.read_value()), np.uint8).__array_interface__["data"][0]
-
     slots = [tf.Variable(tf.zeros((16, 16))) for _ in range(3)]
     slots[2].assign_add(tf.ones((16, 16)))
     checkpoints = CheckpointFiles(tmp_path / "checkpoints", slots=slots)
@@ -414,18 +386,15 @@ def test_an_unfinished_checkpoint_is_removed(saved):
     assert restored_silently(checkpoints) == {"step": 3} and not part.exists()
 
 
-def test_one_that_cannot_be_written_leaves_those_before_it(saved):
+def test_one_that_cannot_be_written_leaves_those_before_it(tf, tmp_path, saved):
     _, checkpoints = saved
     (checkpoints.folder / f".step-000000004.{os.getpid()}.part").write_text("in the way")
     with pytest.raises(RunError, match="checkpoint.*step-000000003"):
         checkpoints.save(4, {"step": 4})
     assert names(checkpoints) == ["step-000000003", "step-000000002"]
-
-
-def test_a_first_one_that_cannot_be_written_is_told(tf, tmp_path):
-    (tmp_path / "checkpoints").write_text("in the way")
+    (tmp_path / "first").write_text("in the way")
     with pytest.raises(RunError, match="checkpoint.*none before"):
-        CheckpointFiles(tmp_path / "checkpoints", values=[tf.Variable(0.0)]).save(1, {})
+        CheckpointFiles(tmp_path / "first", values=[tf.Variable(0.0)]).save(1, {})
 
 
 def test_where_all_are_damaged_nothing_is_removed(saved):

@@ -11,6 +11,7 @@ import pytest
 
 from builders import ArrayData, invented_profile, train_classifier
 from cache_builders import with_reuse
+from clocks import SetClock
 from elastictrainer import Deadline
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.training.clock import STEPS, SUSPENDED, Clock, Stopwatch, process_age_s
@@ -18,21 +19,12 @@ from elastictrainer.training.planner import Stage
 from networks import residual
 
 
-class Time:
-    """Seconds that a test lets pass."""
-
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 def simulated(takes_s, seconds, before_s=0.0, steps_per_epoch=4, deadline=True):
     """Train until a clock of `seconds` ends the run: time spent at the end, and the shares before each step.
 
     `takes_s`: from the number of a step to its seconds; `before_s` pass before the first step.
     """
-    time = Time()
+    time = SetClock()
     if deadline:
         clock = Clock(1, steps_per_epoch, Deadline(seconds, age_s=time))
     else:
@@ -92,10 +84,8 @@ def test_the_age_of_a_process_is_that_of_the_system_whatever_the_wall_clock_says
     assert float(subprocess.run([sys.executable, "-c", early], capture_output=True, check=True).stdout) >= 1
 
 
-def test_the_age_of_the_process_counts_and_what_it_slept_does_not():
-    first = process_age_s()
-    assert 0 < first <= process_age_s() < first + 60
-    time = Time()
+def test_what_the_process_slept_does_not_count():
+    time = SetClock()
     clock = Clock(1, 4, Deadline(100.0, lambda: 7.0, age_s=time), Stopwatch(time))
     time.now = 5.0
     assert clock.spent_s() == 5.0 and clock.end_s == 93.0 and clock.left_s() == 88.0
@@ -120,7 +110,7 @@ def test_a_step_is_compared_with_steps_like_it_and_a_device_that_stays_slow_is_b
 
 
 def test_what_evaluation_is_known_to_take_is_kept_a_fifth_of_the_time_at_most():
-    time = Time()
+    time = SetClock()
     clock = Clock(deadline=Deadline(100.0, lambda: 5.0, images=1000, age_s=time))
     assert clock.ending_s == 5.0, "not known"
     clock.image_s = 0.01
@@ -144,7 +134,7 @@ def test_what_evaluation_is_known_to_take_is_kept_a_fifth_of_the_time_at_most():
 
 
 def test_a_pass_over_the_images_may_take_half_of_what_is_left():
-    time = Time()
+    time = SetClock()
     clock = Clock(deadline=Deadline(9.0, lambda: 4.0, age_s=time))
     time.now = 1.0
     assert clock.pass_ends_s() == 3.0
@@ -155,14 +145,10 @@ def test_a_pass_over_the_images_may_take_half_of_what_is_left():
 
 
 def test_a_resumed_run_goes_on_with_its_stage_and_one_with_more_time_plans_anew():
-    time = Time()
+    time = SetClock()
     clock = Clock(1, 4, Deadline(100.0, age_s=time), Stopwatch(time))
-    clock.stage, clock.stage_begun, clock.began_s, time.now = (
-        Stage(True, False, 4.0, None, 50.0, 5.0),
-        True,
-        2.0,
-        30.0,
-    )
+    clock.stage = Stage(True, False, 4.0, None, 50.0, 5.0)
+    clock.stage_begun, clock.began_s, time.now = True, 2.0, 30.0
     saved = json.loads(json.dumps(clock.state(), allow_nan=False))
     resumed = Clock(1, 4, Deadline(100.0, age_s=lambda: 5.0))
     resumed.restore(saved)
@@ -175,15 +161,8 @@ def test_a_resumed_run_goes_on_with_its_stage_and_one_with_more_time_plans_anew(
 
 @pytest.mark.parametrize("scheme", ["elastic", "full"])
 def test_a_real_run_ends_when_its_time_is_used_up(tf, scheme):
-    """Each look at the clock takes a tenth of a second."""
-    now = [0.0]
-
-    def age_s():
-        now[0] += 0.1
-        return now[0]
-
     tf.keras.utils.set_random_seed(1)
-    model = residual(tf)
+    model, age_s = residual(tf), SetClock(tick_s=0.1)
     profile = with_reuse(invented_profile(model))
     rates = []
 
@@ -191,21 +170,13 @@ def test_a_real_run_ends_when_its_time_is_used_up(tf, scheme):
         def on_train_batch_end(self, batch, logs=None):
             rates.append(float(np.asarray(self.model.optimizer.learning_rate)))
 
-    history = train_classifier(
-        tf,
-        model,
-        ArrayData(tf, steps=10),
-        tf.keras.optimizers.SGD(0.05),
-        scheme=scheme,
-        profile=profile,
-        deadline=Deadline(60.0, age_s=age_s),
-        rates=RateSchedule(0.05),
-        callbacks=[Watch()],
-        epochs=3,
-    )
+    options = {"scheme": scheme, "profile": profile, "deadline": Deadline(60.0, age_s=age_s)}
+    options.update(rates=RateSchedule(0.05), callbacks=[Watch()], epochs=3)
+    sgd = tf.keras.optimizers.SGD(0.05)
+    history = train_classifier(tf, model, ArrayData(tf, steps=10), sgd, **options)
     results = history.elastic
     assert results["steps"] == len(rates) > 30, "the epochs asked for do not end it"
-    assert 58.0 < now[0] < 61.0
+    assert 58.0 < age_s.now < 61.0
     assert rates == sorted(rates, reverse=True) and rates[0] > 0.045 and rates[-1] < 0.002
     assert len(history.epoch) == results["epochs"]
 

@@ -24,12 +24,8 @@ JETPACK_5 = "bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
     [
         (
             JETPACK_4,
-            {
-                "rail_name_0": "VDD_IN",
-                "in_power0_input": 7500,
-                "rail_name_1": "VDD_GPU",
-                "in_power1_input": 2000,
-            },
+            {"rail_name_0": "VDD_IN", "in_power0_input": 7500}
+            | {"rail_name_1": "VDD_GPU", "in_power1_input": 2000},
             "VDD_IN",
             7.5,
         ),

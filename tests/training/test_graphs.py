@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from builders import ArrayData, quick_profile, small_network
+from builders import invented_profile, small_network
 from elastictrainer import UsageError
-from elastictrainer.selection import schemes
 from elastictrainer.selection.schemes import Elastic, Scheme
 from elastictrainer.steps import optimizers
 from selector_run import SelectorRun
@@ -13,18 +12,7 @@ from selector_run import SelectorRun
 
 @pytest.fixture(scope="module")
 def profile(tf):
-    return quick_profile(small_network(tf), next(ArrayData(tf).train(0)))
-
-
-@pytest.mark.parametrize("scheme", ["elastic", "freeze-below"])
-def test_a_scheme_selects_for_a_real_model_by_scores_or_without(tf, profile, scheme):
-    made = SelectorRun(tf, schemes.create(scheme), profile)
-    made.selector.score()
-    mask = made.selector.begin((1 + profile.rho_min) / 2, cached=False)
-    made.selector.settle(0)
-    (record,) = made.records
-    assert mask.any() and not mask.all()
-    assert any("importance" in key for key in record) == (scheme == "elastic")
+    return invented_profile(small_network(tf))
 
 
 def test_a_users_scheme_selects_once_it_has_a_metric(tf, profile):
@@ -67,7 +55,7 @@ def test_a_scheme_that_does_not_select_is_handed_model_and_optimizer(tf):
 def test_a_missing_profile_and_one_of_another_model_are_errors(tf, profile):
     with pytest.raises(UsageError, match="pass profile"):
         SelectorRun(tf, Elastic(), None)
-    other = quick_profile(small_network(tf, classes=5), (tf.ones((4, 8, 8, 3)), tf.zeros(4, tf.int64)))
+    other = invented_profile(small_network(tf, classes=5))
     assert len(other) == len(profile)  # the number of tensors is all that can be compared here
     other.names = other.names[:-1]
     with pytest.raises(UsageError, match="profile this model"):

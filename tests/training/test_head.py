@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from builders import ArrayData, bright_images, invented_profile, train_classifier
+from builders import ArrayData, bright_images, compiled_trainer, invented_profile, train_classifier
 from cache_builders import with_reuse
+from clocks import SetClock
 from elastictrainer import Deadline, Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError
@@ -48,9 +49,10 @@ def run_of(tf, seed=1, data=None, **options):
     return model, history, said, noting
 
 
-@pytest.mark.parametrize(
-    "scheme", ["elastic", pytest.param("freeze-below", marks=pytest.mark.long), "full", "traditional-tl"]
-)
+FURTHER = (pytest.param(name, marks=pytest.mark.long) for name in ("freeze-below", "traditional-tl"))
+
+
+@pytest.mark.parametrize("scheme", ["elastic", "full", *FURTHER])
 def test_every_scheme_starts_from_the_solved_head(tf, scheme):
     _, history, said, noting = run_of(tf, scheme=scheme)
     (record,) = noting.records
@@ -70,10 +72,7 @@ def test_nothing_moves_a_head_that_is_trained_alone(tf):
         def on_head(self, record):
             at_head.append([variable.numpy() for variable in model.variables])
 
-    trainer = Trainer(model, scheme="head-alone", head="solve")
-    trainer.compile(
-        "sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
-    )
+    trainer = compiled_trainer(tf, model, "sgd", scheme="head-alone", head="solve")
     for calls in (1, 2):
         history = trainer.fit(x, y, epochs=3, batch_size=8, verbose=0, callbacks=[Weights()])
         assert len(at_head) == calls and len(history.epoch) == history.elastic["steps"] == 1
@@ -105,14 +104,10 @@ def test_the_cached_features_give_the_head_that_a_pass_of_its_own_gives(tf):
 )
 def test_the_time_gives_as_much_as_fits_and_no_error(tf, monkeypatch, seconds, times, all_images, trains):
     """Each look at the clock takes a tenth of a second; steps take so many `times` the invented profile's."""
-    now, model, solve = [0.0], residual(tf), HeadPass._solve
-
-    def age_s():
-        now[0] += 0.1
-        return now[0]
+    age_s, model, solve = SetClock(tick_s=0.1), residual(tf), HeadPass._solve
 
     def solved_slowly(head):
-        now[0] += 52.0 * (times == 1000)  # longer than was expected
+        age_s.now += 52.0 * (times == 1000)  # longer than was expected
         return solve(head)
 
     monkeypatch.setattr(HeadPass, "_solve", solved_slowly)
@@ -131,20 +126,15 @@ def test_the_time_gives_as_much_as_fits_and_no_error(tf, monkeypatch, seconds, t
 
 
 def test_time_that_a_head_alone_leaves_is_used_for_layers(tf):
-    """Each look at the clock takes a tenth of a second; an image was expected to take ten."""
-    now = [0.0]
-
-    def age_s():
-        now[0] += 0.1
-        return now[0]
-
+    """An image was expected to take ten seconds."""
+    age_s = SetClock(tick_s=0.1)
     deadline = Deadline(60.0, age_s=age_s, images=1, image_s=10.0)
     options = {"deterministic": False, "deadline": deadline, "scheme": LastLayers(), "profile": None}
     _, history, said, noting = run_of(tf, **options)
     assert len(noting.records) == 1 and noting.records[0]["images"] == 80
     assert sum("the head alone" in line for line in said) == 1 == sum("time left" in line for line in said)
     assert history.elastic["steps"] > 20 and history.elastic["cached_share"] == 1.0
-    assert 40 < now[0] < 61
+    assert 40 < age_s.now < 61
 
 
 def test_a_run_folder_has_a_usable_model_and_its_numbers_before_the_first_step(tf, tmp_path):
@@ -173,7 +163,7 @@ def test_cached_steps_use_the_solved_head_also_where_its_kernel_does_not_train(t
     assert history.history["loss"][0] < record["loss"] + 0.2
 
 
-@pytest.mark.parametrize("form", ["arrays", "dataset", "one-hot"])
+@pytest.mark.parametrize("form", ["dataset", "one-hot"])
 def test_data_of_keras_is_read_for_the_head(tf, form):
     x, y = bright_images(48)
     tf.keras.utils.set_random_seed(1)
@@ -246,7 +236,7 @@ def test_without_being_asked_for_the_head_stays(tf):
         Trainer(residual(tf), head="solved")
 
 
-@pytest.mark.parametrize("cache", ["auto", "off"])
+@pytest.mark.parametrize("cache", ["auto", pytest.param("off", marks=pytest.mark.slow)])
 def test_columns_that_are_held_stay(tf, cache, monkeypatch):
     from elastictrainer.models.solved_head import hold_columns
 
@@ -268,8 +258,7 @@ def test_a_head_is_not_solved_on_values_that_are_not_finite(tf, part):
     x, y = bright_images(48)
     parts = {"inputs": x, "labels": y.astype(np.float32), "sample weights": np.ones(48, np.float32)}
     parts[part][17] = np.nan
-    trainer = Trainer(residual(tf), scheme="head-alone", head="solve")
-    trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    trainer = compiled_trainer(tf, residual(tf), "sgd", scheme="head-alone", head="solve")
     with pytest.raises(DataError, match=f"the {part} of minibatch 3 hold NaN"):
         x, y, weights = parts.values()
         trainer.fit(x, y, sample_weight=weights, batch_size=8, shuffle=False, verbose=0)

@@ -11,10 +11,10 @@ from builders import (
     small_network,
     train_classifier,
 )
+from clocks import SetClock
 from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError
-from elastictrainer.steps import optimizers
 from elastictrainer.training.callbacks import TrainerCallback
 
 
@@ -38,23 +38,6 @@ def endless(tf, minibatches=None):
     x, y = points(4)
     data = tf.data.Dataset.from_tensors((x, y)).repeat(minibatches)
     return lambda epoch, first: data
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-class Ticking(Clock):
-    """Each look at it takes a millisecond, so that a step takes two or more."""
-
-    def __call__(self):
-        self.now += 1e-3
-        return self.now
 
 
 class Watch(TrainerCallback):
@@ -87,7 +70,7 @@ def test_keras_own_validation_counts_as_validation(tf):
         def on_test_batch_end(self, batch, logs=None):
             clock.now += 8.0
 
-    told, clock = [], Clock()
+    told, clock = [], SetClock()
 
     class Told(TrainerCallback):
         def on_steps_begin(self):
@@ -143,7 +126,7 @@ def test_training_time_is_everything_but_validation(tf):
 @pytest.mark.parametrize("scheme", ["full", "elastic"])
 def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
     """Each epoch begins with a wait that is longer than all of its steps."""
-    clock, steps = Ticking(), 12
+    clock, steps = SetClock(tick_s=1e-3), 12  # a step takes two looks or more
     x, y = bright_images(4 * steps)
 
     def read():
@@ -167,29 +150,13 @@ def test_what_full_training_waits_for_as_well_is_part_of_its_time(tf, scheme):
         assert laps["steps"] < 1.0, "a wait is taken for a part of the steps"
 
 
-def test_one_seed_and_profile_give_one_result(tf):
-    from elastictrainer.experiment.assembly import configure
-
-    results = []
-    for _ in range(2):
-        configure(seed=2)
-        model = small_network(tf)
-        data = ArrayData(tf, steps=10)
-        options = {"rho": 0.9, "interval": 1, "deterministic": True}
-        sgd = optimizers.make("sgd", 0.05)
-        train_classifier(tf, model, data, sgd, profile=invented_profile(model), epochs=2, **options)
-        results.append([v.numpy() for v in model.variables])
-    for a, b in zip(*results):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_what_is_made_before_the_first_step_is_not_taken_for_what_every_epoch_takes(tf):
     class Slow(tf.keras.layers.Dense):
         def build(self, input_shape):
             clock.now += 64.0
             super().build(input_shape)
 
-    clock = Clock()
+    clock = SetClock()
     trainer = Trainer(tf.keras.Sequential([Slow(1)]), scheme="full", clock=clock)
     trainer.compile("sgd", "mse")
     results = trainer.fit(*points(16), batch_size=8, epochs=2, verbose=0).elastic

