@@ -9,6 +9,7 @@ import pytest
 from elastictrainer import UsageError
 from elastictrainer.experiment import assembly, profiling
 from elastictrainer.experiment.exporting import export_run
+from elastictrainer.experiment.options import inherit
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor

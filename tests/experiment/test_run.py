@@ -1,5 +1,6 @@
 """et-train as a function: from settings to a filled run folder."""
 
+import dataclasses
 import json
 import zipfile
 from pathlib import Path
