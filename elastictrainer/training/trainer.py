@@ -103,7 +103,7 @@ class Trainer:
                 in every epoch. "always": you know that a tf.data.Dataset does. "off": they are computed in
                 every step, as in the paper. A CacheSettings says where and how it is stored.
             head: "solve": before the first step the last layer gets the weights of a classifier solved on the
-                features of the untrained network; it must be a linear Dense layer, and the loss a
+                features of the network as it is; it must be a linear Dense layer, and the loss a
                 cross-entropy from logits. "keep": it stays as it is.
             rates: the learning rate over the run; None: the optimizer has its own, which should not depend on
                 the number of steps in a run by the clock.
