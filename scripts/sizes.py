@@ -20,7 +20,7 @@ LIMITS = {
     "fleet": 675,
     "experiment": 1385,
     "training": 2525,
-    "cache": 765,
+    "cache": 750,
     "selection": 580,
     "profiler": 1210,
     "models": 765,
