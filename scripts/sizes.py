@@ -20,7 +20,7 @@ LIMITS = {
     "fleet": 675,
     "experiment": 1430,
     "training": 2535,
-    "cache": 765,
+    "cache": 750,
     "selection": 580,
     "profiler": 1210,
     "models": 765,
