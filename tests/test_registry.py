@@ -23,6 +23,7 @@ MISTYPED = {
     "callback": ("mymodule", "--callback 'mymodule' must be package.module:Class"),
     "scheme": ("elasitc", "'elasitc'. Did you mean 'elastic'?"),
     "time": ("soon", "'soon' is no time"),
+    "precision": ("bfloat", "Did you mean 'bfloat16'? Valid: auto, float32, bfloat16."),
     "fold": ("of", "Did you mean 'off'? Valid: on, off."),
     "activation_cache": ("of", "Did you mean 'off'? Valid: auto, off."),
     "activation_cache_dtype": ("float61", "Did you mean 'float16'?"),

@@ -265,7 +265,7 @@ def test_a_profile_of_so_many_classes_needs_no_data():
         check(ProfileSettings(dataset="nowhere"))
 
 
-MODELS = {"model": "demo", "image_size": 24, "rotation": 0.1, "flip": False, "mixed_precision": True}
+MODELS = {"model": "demo", "image_size": 24, "rotation": 0.1, "flip": False, "precision": "bfloat16"}
 EARLIER = TrainSettings(**MODELS, rho=0.7, dataset="demo")
 
 
@@ -286,9 +286,9 @@ def test_what_describes_the_model_comes_from_the_earlier_run_and_the_rest_does_n
 
 def test_options_that_the_earlier_run_decides_are_refused(run):
     settings = TrainSettings(init_from=str(run.path))
-    message = r"leave out --model, --image-size, --mixed-precision, --head-init\.$"
+    message = r"leave out --model, --image-size, --precision, --head-init\.$"
     with pytest.raises(UsageError, match=message):
-        inherit(settings, ["--mixed-precision", "--head-init", "--image-size", "--rho", "--model"])
+        inherit(settings, ["--precision", "--head-init", "--image-size", "--rho", "--model"])
 
 
 @pytest.mark.parametrize("lacking", ["model_path", "config_path"])

@@ -109,14 +109,16 @@ def test_a_step_is_compared_with_steps_like_it_and_a_device_that_stays_slow_is_b
     assert slow[-100:] == [200.0] * 100
 
 
-def test_what_evaluation_is_known_to_take_is_kept_a_fifth_of_the_time_at_most():
+def test_what_evaluation_is_known_to_take_is_kept_a_fifth_at_most_and_a_tenth_for_a_sample():
     time = SetClock()
     clock = Clock(deadline=Deadline(100.0, lambda: 5.0, images=1000, age_s=time))
     assert clock.ending_s == 5.0, "not known"
     clock.image_s = 0.01
     assert clock.ending_s == 15.0 and clock.end_s == 85.0
-    clock.image_s = 0.1
-    assert clock.ending_s == 25.0
+    clock.image_s = 0.02
+    assert clock.ending_s == 25.0, "all images fit into a fifth"
+    clock.image_s = 0.021
+    assert clock.ending_s == 15.0, "a sample"
     time.now = 30.0
     assert clock.evaluation_s(ending=False) == 20.0 and clock.evaluation_s(False, of_head=True) == 3.0
     assert clock.evaluation_s(ending=True) == 65.0, "training has left it"
@@ -127,10 +129,10 @@ def test_what_evaluation_is_known_to_take_is_kept_a_fifth_of_the_time_at_most():
     assert Clock().evaluation_s(ending=False) == np.inf
     time.now = 10.0
     late = Clock(deadline=Deadline(60.0, images=1000, image_s=1.0, age_s=time))
-    assert late.ending_s == 10.0, "a fifth of what loading has left"
+    assert late.ending_s == 5.0, "a tenth of what loading has left"
     time.now = 0.0
     more = Clock(deadline=Deadline(100.0, more_s=50.0, images=1000, image_s=1.0, age_s=time))
-    assert more.ending_s == 10.0, "a fifth of what is given now"
+    assert more.ending_s == 5.0, "a tenth of what is given now"
 
 
 def test_a_pass_over_the_images_may_take_half_of_what_is_left():
