@@ -79,11 +79,12 @@ class RisingLoss(TrainerCallback):
         self._mean: Optional[float] = None
         self._seen = 0
         self._said = False
-        self._head: Optional[float] = None  # the least that the solved head's accuracy may be
+        self._head: Optional[float] = None  # accuracy of the solved head
+        self._error = 0.0  # how far it may be from the accuracy on all images
 
     def on_head(self, record: Values) -> None:
-        accuracy = record.get("val_accuracy")
-        self._head = None if accuracy is None else accuracy - self._error
+        self._head = record.get("val_accuracy")
+        self._error = self.run_state.sampled.get("accuracy_error", 0.0)
 
     def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
         state, start_loss = self.run_state, self.run_state.progress.start_loss
@@ -100,13 +101,9 @@ class RisingLoss(TrainerCallback):
         accuracy, head = (logs or {}).get("val_accuracy"), self._head
         if accuracy is None or head is None or self._said:
             return
-        if accuracy + self._error < head - _FALL:  # beyond what sampling explains
+        errors = self._error + self.run_state.sampled.get("accuracy_error", 0.0)  # of samples
+        if accuracy < head - _FALL - errors:
             self._say(f"the accuracy has fallen from {100 * head:.1f} to {100 * accuracy:.1f} %")
-
-    @property
-    def _error(self) -> float:
-        """Return how far the latest accuracy may be from that of all images."""
-        return float(self.run_state.sampled.get("accuracy_error", 0.0))
 
     def _say(self, what: str) -> None:
         state, self._said = self.run_state, True

@@ -76,10 +76,10 @@ class HeadPass:
     def add(self, features: tf.Tensor, minibatch: Minibatch) -> None:
         """Collect the (batch, width) features of a minibatch."""
         labels, weights = minibatch[1]
-        values = (features, labels, 1.0 if weights is None else weights)
-        if not all(np.isfinite(np.sum(np.asarray(value, np.float64))) for value in values):
+        wrong = not_finite_part(minibatch)  # oneDNN's ReLU makes zeros of NaNs: features do not tell
+        if wrong or not np.isfinite(np.sum(np.asarray(features, np.float64))):
             raise DataError(
-                f"the head cannot be solved: the {not_finite_part(minibatch) or 'features'} of minibatch "
+                f"the head cannot be solved: the {wrong or 'features'} of minibatch "
                 f"{len(self._features) + 1} hold NaN or infinite values. Correct them, or leave them out."
             )
         targets = self._as_targets(np.asarray(labels))

@@ -294,17 +294,19 @@ def test_a_loss_far_above_its_start_is_said_once_with_half_the_rate(tf, losses, 
 
 
 @pytest.mark.parametrize(
-    ("head", "epochs", "line"),
+    ("head", "epochs", "error", "line"),
     [
-        (0.92, [0.91, 0.82, 0.7], "fallen from 92.0 to 82.0 %"),
-        (0.92, [None, 0.9, 0.95], ""),
-        (None, [0.5], ""),
+        (0.92, [0.91, 0.82, 0.7], 0.0, "fallen from 92.0 to 82.0 %"),
+        (0.92, [None, 0.9, 0.95], 0.0, ""),
+        (None, [0.5], 0.0, ""),
+        (0.92, [0.86], 0.02, ""),  # samples: 92 may be 90, and 86 may be 88
+        (0.92, [0.84], 0.02, "fallen from 92.0 to 84.0 %"),
     ],
 )
-def test_an_accuracy_far_below_the_heads_is_said_once(tf, head, epochs, line):
+def test_an_accuracy_far_below_the_heads_is_said_once(tf, head, epochs, error, line):
     lines, watching = listen(), RisingLoss(10)
     model = SimpleNamespace(optimizer=tf.keras.optimizers.SGD(0.001))
-    watching.run_state = SimpleNamespace(model=model, rates=None)
+    watching.run_state = SimpleNamespace(model=model, rates=None, sampled={"accuracy_error": error})
     watching.on_head({} if head is None else {"val_accuracy": head})
     for epoch, accuracy in enumerate(epochs):
         watching.on_epoch_end(epoch, {} if accuracy is None else {"val_accuracy": accuracy})
