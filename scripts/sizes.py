@@ -21,7 +21,7 @@ LIMITS = {
     "experiment": 1430,
     "training": 2535,
     "cache": 750,
-    "selection": 580,
+    "selection": 590,
     "profiler": 1210,
     "models": 765,
     "steps": 1330,

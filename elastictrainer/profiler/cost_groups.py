@@ -68,7 +68,7 @@ class CostGroups:
             self.tensors, np.concatenate([self.bits, other.bits]), np.concatenate([self.amount, other.amount])
         )
 
-    def scaled(self, factor: float) -> "CostGroups":
+    def scaled(self, factor: Union[float, Numbers]) -> "CostGroups":
         return CostGroups(self.tensors, self.bits, self.amount * factor)
 
     def has_members(self) -> Mask:

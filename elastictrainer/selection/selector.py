@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elastictrainer.errors import UsageError, unknown
-from elastictrainer.profiler.cost_groups import Mask, Numbers
+from elastictrainer.profiler.cost_groups import CostGroups, Mask, Numbers
 from elastictrainer.profiler.profile import Profile
 
 UNCHANGED = "unchanged"  # the selection is the previous one: no tensor has a positive importance
@@ -225,7 +225,8 @@ class _Search:
         """
         if self.fits(self._useful):
             return self._useful
-        starts = [self._cut_down(self._on_chain(k, resolution)) for k in range(len(self._shared))]
+        chains = [chain for k in range(len(self._shared)) for chain in self._chains(k)]
+        starts = [self._cut_down(self._on_chain(*chain, resolution)) for chain in chains]
         return max((self._exchanged(self._swapped(self._filled(start))) for start in starts), key=self._worth)
 
     def fits(self, mask: Mask) -> bool:
@@ -240,15 +241,30 @@ class _Search:
     def _worth(self, mask: Mask) -> float:
         return float(self._importance[mask].sum())
 
-    def _on_chain(self, k: int, resolution: int) -> Mask:
-        """Return the knapsack's answer, (N,) bool, for budget number `k` alone."""
+    def _chains(self, k: int) -> Iterator[Tuple[int, Numbers, CostGroups]]:
+        """Yield k, what each tensor costs alone (N,), and the work that it shares, by budget number `k`.
+
+        On a chain, shared work is for the earliest tensor, too. A group without it is a layer's own, such as
+        that of a folded kernel's gradient, which is for its norm's gamma as well. It counts as shared work,
+        and a second time in equal parts as its members' own: neither is right, and neither the better start.
+        """
+        groups, order = self._shared[k], self._profile.order
+        yield k, self._alone[k], groups
+        own = groups.members_in(np.arange(len(order)) == order[-1]) == 0
+        if own.any():
+            parts = groups.rows(own)
+            parts = parts.scaled(1 / parts.members_in(np.ones(len(order), bool)))
+            yield k, self._alone[k] + parts.amount_per_tensor(), groups.rows(~own)
+
+    def _on_chain(self, k: int, alone: Numbers, groups: CostGroups, resolution: int) -> Mask:
+        """Return the knapsack's answer, (N,) bool, for one of `_chains` of budget number `k` alone."""
         order = self._profile.order
-        to_depth = np.cumsum(self._shared[k].amount_at_first_member(order)[order])
+        to_depth = np.cumsum(groups.amount_at_first_member(order)[order])
         if k == 0:  # that of time
             to_depth += self._profile.reading_ms[order] / self._time_ms
         ranked = np.where(self._useful, self._importance, 0.0)[order]
         mask = np.zeros(len(order), bool)
-        mask[order] = solve_chain(self._alone[k][order], to_depth, ranked, 1.0, resolution)
+        mask[order] = solve_chain(alone[order], to_depth, ranked, 1.0, resolution)
         return mask
 
     def _cost(self, mask: Mask) -> Numbers:

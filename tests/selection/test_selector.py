@@ -273,3 +273,19 @@ def test_choose_with_little_time_and_memory():
         profile, np.array([3.0, -1.0]), 1.0, previous=np.array([False, True]), memory=1020
     )
     assert mask.tolist() == [False, True]
+
+
+def test_work_that_the_tensors_of_a_layer_share_is_weighed_as_their_own():
+    # A folded kernel's gradient is for its norm's gamma as well. As work on the way back it would come free
+    # with all earlier layers: 0.978 of the best importance in the mean, 0.67 at worst.
+    shares = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        chain = Profile.from_chain([f"t{i}" for i in range(12)], 10.0, np.full(12, 0.1), np.zeros(12))
+        layers, on_the_way = [[i, i + 1] for i in range(0, 12, 2)], [range(i) for i in range(2, 12, 2)]
+        ms = [*rng.exponential(5, 6), *rng.exponential(3, 5)]
+        profile = dataclasses.replace(chain, dy=CostGroups.from_sets(12, [*layers, *on_the_way], ms))
+        importance, rho = rng.exponential(1, 12), float(rng.uniform(0.35, 0.8))
+        best = best_by_brute_force(profile, importance, max(rho, profile.rho_min))
+        shares.append(select(profile, importance, rho).importance / best)
+    assert np.mean(shares) > 0.99 and min(shares) > 0.85 and max(shares) <= 1 + 1e-9
