@@ -43,17 +43,17 @@ _LIKE_LOADING = 2.0  # times as long as all before it takes a short profile, at 
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 
 
-def choose_precision(settings: CommonSettings, limited: bool = False) -> str:
+def choose_precision(settings: CommonSettings, measures: bool = True) -> str:
     """Return the format that layers are to compute in: "float32" or "bfloat16".
 
-    By "auto" it is float32 within a limit of memory (`limited`), which two steps to compare might not keep.
-    Else full steps of the network are timed in both where the device has bfloat16 units. The times are
-    kept beside the profiles. No list of what a processor has tells which is faster: on one with such units
+    By "auto" full steps of the network are timed in both where the device has bfloat16 units; the times are
+    kept in the folder of profiles. It is float32 unless the run `measures`: within a limit of memory two
+    steps to compare might not keep it, and in a deterministic run no time decides. No list of what a processor has tells which is faster: on one with such units
     EfficientNetB0 took 1.4 times as long in bfloat16, and MobileNetV2 0.7.
     """
     if settings.precision != "auto":
         return settings.precision
-    if settings.model.endswith(".keras") or limited or not environment.has_bfloat16():
+    if settings.model.endswith(".keras") or not measures or not environment.has_bfloat16():
         return "float32"
     size = settings.image_size or zoo.default_image_size(settings.model)
     what = repr((settings.model, size, settings.optimizer, settings.fold, environment.describe()))
@@ -63,7 +63,8 @@ def choose_precision(settings: CommonSettings, limited: bool = False) -> str:
         times = json.loads(path.read_text())
     if set(times) != {"float32", "bfloat16"}:
         times = {name: _full_step_ms(settings, name) for name in ("float32", "bfloat16")}
-        write_json(path, times)
+        with contextlib.suppress(OSError):  # a later run measures again
+            write_json(path, times)
     chosen = "bfloat16" if times["bfloat16"] <= _WORTH_ROUNDING * times["float32"] else "float32"
     LOG.info(
         f"precision: {chosen} (a full step of {_TRIED} images takes {times['float32']:.0f} ms in float32, "

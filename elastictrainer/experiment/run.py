@@ -61,9 +61,8 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     earlier = run_images.earlier_run(settings.init_from, settings.keep)
     rates = rate_schedule(settings)
     users = named_callbacks(settings.callback)
-    settings = dataclasses.replace(
-        settings, precision=profiling.choose_precision(settings, bool(settings.memory))
-    )
+    measures = not (settings.memory or settings.deterministic)
+    settings = dataclasses.replace(settings, precision=profiling.choose_precision(settings, measures))
     assembly.configure(settings.seed, settings.deterministic, settings.precision)
     data, model, kept, about = assembly.load_inputs(settings, run, resume, earlier)
     optimizer = assembly.make_optimizer(settings)

@@ -69,6 +69,7 @@ class CostGroups:
         )
 
     def scaled(self, factor: Union[float, Numbers]) -> "CostGroups":
+        """Return the same groups with `factor` times the amounts: one for all, or (G,)."""
         return CostGroups(self.tensors, self.bits, self.amount * factor)
 
     def has_members(self) -> Mask:

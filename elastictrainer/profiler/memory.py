@@ -11,9 +11,10 @@ from elastictrainer.profiler.cost_groups import CostGroups, Json, Mask, Numbers
 
 # Bytes of an op in a graph that has run: TensorFlow's, whatever the network is.
 _PER_OP = 14e3
-# Bytes of threads and of what kernels set up at the first step; and the share by which kernels' own buffers,
-# gradients and pieces that malloc cannot use exceed the tensors that a step holds.
-_SET_UP, _MARGIN = 60e6, 0.2
+# Bytes of threads and of what kernels set up at the first step, oneDNN's 6 to 10 MB of it; and the
+# share by which kernels' own buffers, gradients and pieces that malloc cannot use exceed the tensors that a
+# step holds.
+_SET_UP, _MARGIN = 70e6, 0.2
 # Ops whose output is their input's memory.
 _ALIASES = ("Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient")
 # Ops whose output takes no memory of the step's own: weights, constants, the minibatch.

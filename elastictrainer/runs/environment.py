@@ -24,7 +24,7 @@ def versions() -> Dict[str, Optional[str]]:
 
 
 def device() -> str:
-    """Return the name of the GPU that TensorFlow sees, else of the processor and whose kernels it has."""
+    """Return the name of the GPU that TensorFlow sees, else of the processor, and if oneDNN was asked for."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")

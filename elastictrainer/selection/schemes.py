@@ -84,7 +84,7 @@ class TraditionalTransferLearning(Scheme):
 class LastLayers(Scheme):
     """The last quarter of the tensors, by a rule: for where there is no time to measure what they cost."""
 
-    SHARE = 0.26  # of MobileNetV2: all above block_12_add
+    SHARE = 0.26
 
     def mask(self, model: "tf.keras.Model") -> np.ndarray:
         from elastictrainer.steps.tensor_kinds import head_mask

@@ -216,9 +216,9 @@ class _Search:
     def solve(self, resolution: int) -> Mask:
         """Return (N,) bool: the selection of most importance that was found; empty where nothing fits.
 
-        A knapsack on the chain is solved for each budget. It overestimates a step on parallel blocks, and
-        knows one budget alone: each answer is cut down to what fits by the cost groups, filled up, and
-        improved by exchanges of single tensors.
+        A knapsack on the chain is solved for each budget, twice where layers share work. It overestimates
+        a step on parallel blocks, and knows one budget alone: each answer is cut down to what fits by the
+        cost groups, filled up, and improved by exchanges of single tensors.
 
         Args:
             resolution: cells of the knapsack.

@@ -118,7 +118,7 @@ class Parts(NamedTuple):
         passes_s: the passes over the images that give features and write the cache, and solving the head.
         selections_s: scoring, choosing, and building graphs.
         training_s: what is left for training.
-        pass_s: one pass, and an epoch as the rule has it: of less training nothing is selected.
+        pass_s: one pass: of less training nothing is selected.
     """
 
     passes_s: float
@@ -132,10 +132,9 @@ def next_stage(work: Work, now: Now) -> Optional[Stage]:
 
     A pass over the images that writes the cache costs about a forward pass, whatever trains. The rule: an
     epoch of cached training takes two thirds of that pass. Cheaper epochs would reach few tensors, dearer
-    ones would be too few: in the training time of a tenth of full training, MobileNetV2 came to 88.0 % by
-    4.3 cheap epochs (docs/results.md). So the epochs that fit into a run are its training time over that;
-    beyond twelve a new interval begins, whose selection knows what was learned and whose cache holds the
-    images augmented in another way.
+    ones would be too few. So the epochs that fit into a run are its training time over that; beyond twelve
+    a new interval begins, whose selection knows what was learned and whose cache holds the images augmented
+    in another way.
 
     Less is prepared in less time: where there is none for scores the last layers train. Where even the graphs
     for these would take the head's time, it is solved alone.

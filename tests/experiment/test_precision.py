@@ -113,7 +113,7 @@ def test_auto_measures_both_formats_once_where_the_device_has_both(
     monkeypatch.setattr(profiling, "_full_step_ms", took)
     assert profiling.choose_precision(auto) == profiling.choose_precision(auto) == chosen
     assert asked == ["float32", "bfloat16"], "the second time they are known"
-    assert profiling.choose_precision(auto, limited=True) == "float32"
+    assert profiling.choose_precision(auto, measures=False) == "float32"
     assert profiling.choose_precision(dataclasses.replace(auto, model="mine.keras")) == "float32"
 
 
