@@ -48,8 +48,9 @@ def choose_precision(settings: CommonSettings, measures: bool = True) -> str:
 
     By "auto" full steps of the network are timed in both where the device has bfloat16 units; the times are
     kept in the folder of profiles. It is float32 unless the run `measures`: within a limit of memory two
-    steps to compare might not keep it, and in a deterministic run no time decides. No list of what a processor has tells which is faster: on one with such units
-    EfficientNetB0 took 1.4 times as long in bfloat16, and MobileNetV2 0.7.
+    steps to compare might not keep it, and in a deterministic run no time decides. No list of what a
+    processor has tells which is faster: on one with such units EfficientNetB0 took 1.4 times as long in
+    bfloat16, and MobileNetV2 0.7.
     """
     if settings.precision != "auto":
         return settings.precision
