@@ -23,7 +23,7 @@ def test_every_name_stands_for_something_of_its_own():
 def test_each_part_changes_pictures_in_training_alone_and_keeps_them_pictures(tf, field):
     (layer,) = augmentation.make_layers(Augmentation(**{field: getattr(EVERYTHING, field)}))
     assert isinstance(layer, AUGMENTATION)
-    pixels = tf.random.uniform((8, 12, 12, 3), 0, 255)
+    pixels = tf.random.uniform((64, 12, 12, 3), 0, 255)
     changed = np.array(layer(pixels, training=True))
     assert changed.shape == pixels.shape and changed.dtype == np.float32
     assert not np.array_equal(changed, pixels)
