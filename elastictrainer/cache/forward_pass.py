@@ -64,7 +64,8 @@ class ForwardPass:
         normalisation that trains its statistics.
         """
         operations = self.traced.ops.operations
-        statistics = {id(self.traced.handle(v)) for v in self._model.non_trainable_variables}
+        drawn_from = {id(self.traced.handle(v)) for v in random_states(self._model)}  # weights of Keras 3
+        statistics = {id(self.traced.handle(v)) for v in self._model.non_trainable_variables} - drawn_from
         if any(id(handle) in statistics for op in operations for handle in written_by(op)):
             return None
         weight = self.traced.handle(kernel)
@@ -79,13 +80,23 @@ class ForwardPass:
 
 
 def _before_dropout(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the input of the dropout that made `tensor`: it selects between a scaled one and zeros."""
-    while tensor.op.type in ("SelectV2", "Select", "Identity"):
-        is_dropout = tensor.op.type != "Identity"
-        tensor = tensor.op.inputs[1 if is_dropout else 0]
-        if is_dropout and tensor.op.type == "Mul":
-            tensor = next(t for t in tensor.op.inputs if t.shape.rank)  # the other one is the scale
-    return tensor
+    """Return the input of the dropout that made `tensor`: by chance it selects a scaled one, or zeros."""
+    while True:
+        if tensor.op.type == "Identity":
+            tensor = tensor.op.inputs[0]
+        elif tensor.op.type in ("SelectV2", "Select") and _is_drawn(tensor.op.inputs[0]):
+            tensor = tensor.op.inputs[1]
+            if tensor.op.type == "Mul":
+                tensor = next(t for t in tensor.op.inputs if t.shape.rank)  # the other one is the scale
+        else:
+            return tensor
+
+
+def _is_drawn(tensor: tf.Tensor) -> bool:
+    """Return whether a condition compares random numbers, which may be scaled, with something."""
+    while tensor.op.type in ("GreaterEqual", "Mul", "AddV2", "Cast", "Identity"):
+        tensor = tensor.op.inputs[0]
+    return "Random" in tensor.op.type
 
 
 def op_costs(

@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 
 from networks import (
+    BATCH,
     assign,
     attention,
     augmented,
     everything,
+    inputs_of,
     nested_and_subclassed,
     recurrent,
     residual,
@@ -15,22 +17,6 @@ from networks import (
     updating_statistics,
     values,
 )
-
-BATCH = 4
-
-
-def inputs_of(tf, model, seed=0):
-    random = np.random.default_rng(seed)
-    made = []
-    for given in tf.nest.flatten(getattr(model, "inputs", None) or [tf.zeros((1, 5))]):
-        shape = (BATCH, *given.shape[1:])
-        integers = str(getattr(given.dtype, "name", given.dtype)) == "int32"
-        made.append(
-            tf.constant(random.integers(0, 20, shape), tf.int32)
-            if integers
-            else tf.constant(random.normal(size=shape), tf.float32)
-        )
-    return made[0] if len(made) == 1 else made
 
 
 def assert_the_same_training(tf, step, x, y, spec, alike=0.0, steps=3):

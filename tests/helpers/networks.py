@@ -1,5 +1,24 @@
 """Networks whose steps are hard to cut, and steps of them."""
 
+import numpy as np
+
+BATCH = 4
+
+
+def inputs_of(tf, model, seed=0):
+    """A minibatch of random inputs of `model`."""
+    random = np.random.default_rng(seed)
+    made = []
+    for given in tf.nest.flatten(getattr(model, "inputs", None) or [tf.zeros((1, 5))]):
+        shape = (BATCH, *given.shape[1:])
+        integers = str(getattr(given.dtype, "name", given.dtype)) == "int32"
+        made.append(
+            tf.constant(random.integers(0, 20, shape), tf.int32)
+            if integers
+            else tf.constant(random.normal(size=shape), tf.float32)
+        )
+    return made[0] if len(made) == 1 else made
+
 
 def trained_step(tf, model, layers, loss=None, learning_rate=0.1):
     """A step of `model` that trains the tensors of `layers`, its optimizer and its metrics' variables."""

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from cache.test_split import BATCH, inputs_of
 from elastictrainer import Objective
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
@@ -11,10 +10,12 @@ from elastictrainer.steps.keras_compat.optimizer import paused_steps
 from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
 from elastictrainer.steps.objective import classification_loss
 from networks import (
+    BATCH,
     assign,
     attention,
     augmented,
     everything,
+    inputs_of,
     nested_and_subclassed,
     recurrent,
     residual,

@@ -1,22 +1,31 @@
 """Runs whose head is solved before the first step, through `Trainer.fit`."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
 
-from builders import ArrayData, bright_images, compiled_trainer, invented_profile, train_classifier
+from builders import (
+    ArrayData,
+    bright_images,
+    compiled_trainer,
+    invented_profile,
+    train_classifier,
+    weights_of,
+)
 from cache_builders import with_reuse
 from clocks import SetClock
 from elastictrainer import Deadline, Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
-from elastictrainer.errors import DataError
+from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.selection.schemes import LastLayers
 from elastictrainer.steps.objective import SmoothedCrossentropy
 from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.head import HeadPass
 from log_lines import listen
-from networks import residual
+from networks import augmented, residual
 
 
 class Noting(TrainerCallback):
@@ -31,9 +40,9 @@ class Noting(TrainerCallback):
         self.kernels.append(self.model.layers[-1].get_weights()[0])
 
 
-def run_of(tf, seed=1, data=None, **options):
+def run_of(tf, seed=1, data=None, network=residual, **options):
     tf.keras.utils.set_random_seed(seed)
-    model, said, noting = residual(tf), listen(), Noting()
+    model, said, noting = network(tf), listen(), Noting()
     options = {
         "head": "solve",
         "profile": with_reuse(invented_profile(model)),
@@ -81,9 +90,11 @@ def test_nothing_moves_a_head_that_is_trained_alone(tf):
             np.testing.assert_array_equal(solved, now.numpy())
 
 
-def test_one_pass_gives_features_and_cache(tf):
+@pytest.mark.parametrize("network", [residual, augmented])
+def test_one_pass_gives_features_and_cache(tf, network):
+    """Also of images that are changed at random, whose states Keras 3 counts among the weights."""
     data = ArrayData(tf, steps=20)
-    _, history, _, _ = run_of(tf, scheme="freeze-below", data=data, interval=4)
+    _, history, _, _ = run_of(tf, network=network, scheme="freeze-below", data=data, interval=4)
     assert history.elastic["cached_share"] == 1.0
     # One pass of 20; what builds the model, times full steps, and what tf.data reads ahead.
     assert data.asked < 20 + 20
@@ -93,6 +104,30 @@ def test_the_cached_features_give_the_head_that_a_pass_of_its_own_gives(tf):
     kernels = []
     for cache in (CacheSettings(dtype="float32"), "off"):
         _, _, _, noting = run_of(tf, scheme="traditional-tl", activation_cache=cache)
+        kernels.append(noting.kernels[0])
+    np.testing.assert_allclose(*kernels, rtol=0.05, atol=1e-3)
+
+
+def test_an_activation_that_selects_between_two_values_is_no_dropout(tf):
+    layers, kernels = tf.keras.layers, []
+    for cache in (CacheSettings(dtype="float32"), "off"):
+        tf.keras.utils.set_random_seed(1)
+        inputs = tf.keras.Input((8, 8, 3))
+        x = layers.Flatten()(layers.Conv2D(4, 3, strides=2)(inputs))
+        x = layers.Dropout(0.2)(layers.Lambda(lambda t: tf.where(t > 0, t, 0.3 * t))(x))
+        model, noting = tf.keras.Model(inputs, layers.Dense(3, name="head")(x)), Noting()
+        train_classifier(
+            tf,
+            model,
+            ArrayData(tf, steps=20),
+            head="solve",
+            scheme="traditional-tl",
+            deterministic=True,
+            profile=with_reuse(invented_profile(model)),
+            rho=0.5,
+            activation_cache=cache,
+            callbacks=[noting],
+        )
         kernels.append(noting.kernels[0])
     np.testing.assert_allclose(*kernels, rtol=0.05, atol=1e-3)
 
@@ -135,6 +170,33 @@ def test_time_that_a_head_alone_leaves_is_used_for_layers(tf):
     assert sum("the head alone" in line for line in said) == 1 == sum("time left" in line for line in said)
     assert history.elastic["steps"] > 20 and history.elastic["cached_share"] == 1.0
     assert 40 < age_s.now < 61
+
+
+@pytest.mark.usefixtures("sigint")
+def test_an_interruption_while_the_head_is_tested_saves_nothing_and_the_run_begins_again(tf, tmp_path):
+    class AskedToEnd(ArrayData):
+        def test(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            yield from super().test()
+
+    run = RunFolder.create(tmp_path / "run")
+    with pytest.raises(Interrupted, match="No step was made yet"):
+        run_of(tf, data=AskedToEnd(tf, steps=20), run=run)
+    whole, expected, _, _ = run_of(tf)
+    model, history, _, noting = run_of(tf, run=run, resume=True)
+    for one, other in zip(weights_of(whole), weights_of(model)):
+        np.testing.assert_array_equal(one, other)
+    assert len(noting.records) == 1 and run.metrics()[0]["epoch"] == 0
+    assert history.elastic["steps"] == expected.elastic["steps"]
+
+
+def test_a_smaller_last_minibatch_is_no_part_of_the_images_that_is_missing(tf):
+    x, y = bright_images(27)
+    said = listen()
+    compiled_trainer(tf, residual(tf), "sgd", scheme="head-alone", head="solve").fit(
+        x, y, batch_size=8, verbose=2
+    )
+    assert sum(line.startswith("head solved in") for line in said) == 1
 
 
 def test_a_run_folder_has_a_usable_model_and_its_numbers_before_the_first_step(tf, tmp_path):
@@ -215,6 +277,8 @@ def test_what_makes_a_head_unsolvable_is_said_before_anything_trains(tf):
 
     with pytest.raises(UsageError, match="from_logits=True"):
         fit(tf.keras.losses.SparseCategoricalCrossentropy())
+    with pytest.raises(UsageError, match="the loss ignores class 1"):
+        fit(tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=1))
     with pytest.raises(UsageError, match="loss mse "):
         fit("mse")
     generator = ((np.zeros((4, 8, 8, 3), "float32"), np.zeros(4, int)) for _ in iter(int, 1))
@@ -237,18 +301,17 @@ def test_without_being_asked_for_the_head_stays(tf):
 
 
 @pytest.mark.parametrize("cache", ["auto", pytest.param("off", marks=pytest.mark.slow)])
-def test_columns_that_are_held_stay(tf, cache, monkeypatch):
+def test_columns_that_are_held_stay(tf, cache):
     from elastictrainer.models.solved_head import hold_columns
 
-    def held(tf, made=residual):
-        model = made(tf)
+    def held(tf):
+        model = residual(tf)
         kernel, *bias = model.layers[-1].get_weights()
         model.layers[-1].set_weights([np.full_like(kernel, 0.25), *bias])
         hold_columns(model, 2)
         return model
 
-    monkeypatch.setitem(run_of.__globals__, "residual", held)
-    _, _, _, noting = run_of(tf, activation_cache=cache, epochs=1)
+    _, _, _, noting = run_of(tf, network=held, activation_cache=cache, epochs=1)
     (kernel,) = noting.kernels
     assert (kernel[:, :2] == 0.25).all() and (kernel[:, 2] != 0.25).all()
 
