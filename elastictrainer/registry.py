@@ -108,10 +108,12 @@ def import_object(option: str, place: str) -> Any:
     """Import the object at `place`, "package.module:attribute"; UsageError, naming `option`, without one."""
     module_name, _, attribute = place.partition(":")
     try:
-        return getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, ValueError) as error:
-        raise UsageError(
-            f"cannot import {module_name} of {option} {place}: {error}. Set PYTHONPATH?"
-        ) from None
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever the user's code raises
+        hint = " Set PYTHONPATH?" if isinstance(error, ImportError) else ""
+        why = error if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise UsageError(f"cannot import {module_name} of {option} {place}: {why}.{hint}") from error
+    try:
+        return getattr(module, attribute)
     except AttributeError:
         raise UsageError(f"{module_name} has no {attribute!r} ({option} {place}).") from None

@@ -10,6 +10,7 @@ import pytest
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment.options import check, parse
 from elastictrainer.experiment.settings import ProfileSettings, TrainSettings, options_of
+from elastictrainer.registry import import_object
 from elastictrainer.selection import schemes
 
 MISTYPED = {
@@ -38,6 +39,25 @@ SOUND = TrainSettings(dataset="demo")
 def test_every_setting_with_names_is_mistyped_here():
     checked = {name for name, option in options_of(TrainSettings).items() if option.check or option.names}
     assert checked == set(MISTYPED)
+
+
+def test_a_fault_in_the_users_module_is_told_as_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, code, message in (
+        (
+            "faulty_a",
+            "import os\nos.nothing",
+            "cannot import faulty_a of --model faulty_a:f: AttributeError: ",
+        ),
+        ("faulty_b", "def f(:", "cannot import faulty_b of --model faulty_b:f: SyntaxError: "),
+        ("faulty_c", "x = 1", "faulty_c has no 'f'"),
+        ("faulty_d", None, "Set PYTHONPATH?"),
+    ):
+        if code:
+            (tmp_path / f"{name}.py").write_text(code)
+        with pytest.raises(UsageError) as error:
+            import_object("--model", f"{name}:f")
+        assert message in str(error.value)
 
 
 @pytest.mark.parametrize("name", MISTYPED)

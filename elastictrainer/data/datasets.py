@@ -47,6 +47,7 @@ def load_parts(
 ) -> Tuple[Sequence[str], Dict[str, Split]]:
     """Return class names and parts as they come, train, test and val, or UNSPLIT alone; else as `load`."""
     DATASET.check(name)
+    _require_one(name)
     reading = reading or Reading()
     if reading.label_column is not None and not name.startswith(HF):
         raise UsageError(
@@ -72,6 +73,15 @@ def _is_tfds(name: str) -> bool:
     return name in TFDS_CLASSES or name.startswith(TFDS)
 
 
+def _require_one(name: str) -> None:
+    """Refuse a name that is that of a known data set and of a folder here."""
+    if (name == "demo" or name in TFDS_CLASSES) and Path(name).exists():
+        raise UsageError(
+            f"{name} is a known data set, and there is a folder {name} here. Write ./{name} for the folder; "
+            "for the other start the command in another place."
+        )
+
+
 def _load_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str, Split]]:
     if (path / "dataset_info.json").is_file():  # what a builder has written
         return published.load_prepared(path)
@@ -80,7 +90,7 @@ def _load_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
             return user_images.read_folder(path, reading)
         classes = user_images.class_folders(path)
         return list(classes), {UNSPLIT: user_images.read_classes(classes, reading)}
-    if path.suffix == ".csv":
+    if path.suffix.lower() == ".csv":
         return user_images.read_table(path, reading)
     if path.suffix == ".npz":
         raise UsageError(
@@ -92,6 +102,7 @@ def _load_path(path: Path, reading: Reading) -> Tuple[Sequence[str], Mapping[str
 
 def count_classes(name: str, data_dir: Optional[str] = None, reading: Optional[Reading] = None) -> int:
     """Return the number of classes of a data set, without fetching one of tensorflow-datasets."""
+    _require_one(name)
     if _is_tfds(name):
         return published.count_classes(name.removeprefix(TFDS), data_dir)
     return len(load_parts(name, data_dir, reading)[0])

@@ -10,7 +10,7 @@ import numpy as np
 
 from elastictrainer.data.pictures import HEIC, SUFFIXES, is_hidden
 from elastictrainer.data.splits import PARTS, IndexedSplit, Split
-from elastictrainer.data.user_images import FileSplit
+from elastictrainer.data.user_images import OWN_FOLDERS, FileSplit
 from elastictrainer.errors import abbreviated
 
 Fingerprint = Dict[str, Any]  # JSON values
@@ -84,15 +84,20 @@ def unused(name: str, splits: Iterable[Split]) -> str:
     files = [file for split in splits if isinstance(split, FileSplit) for file in split.files.tolist()]
     if not files or not Path(name).is_dir():
         return ""
-    used, classes = set(files), {os.path.dirname(file) for file in files}
-    unused = [entry for folder in sorted(classes) for entry in os.scandir(folder) if entry.path not in used]
-    for part in sorted({os.path.dirname(folder) for folder in classes}):
-        hidden_too = [entry for entry in os.scandir(part) if entry.path not in classes]
-        unused += [entry for entry in hidden_too if part != name or not entry.is_dir()]
+    used = {Path(file) for file in files}
+    classes = {path.parent for path in used}
+    parts, root = {path.parent for path in classes}, Path(name)
+    unused = [path for folder in sorted(classes) for path in folder.iterdir() if path not in used]
+    for part in sorted(parts):  # where it is the root, its folders are the classes
+        hidden_too = [path for path in part.iterdir() if path not in classes]
+        unused += [path for path in hidden_too if part != root or not path.is_dir()]
+    if root not in parts:
+        others = [path for path in root.iterdir() if path not in parts and path.name not in OWN_FOLDERS]
+        unused += [path for path in others if path.is_dir() or path.suffix.lower() in SUFFIXES]
     found = [
-        entry.path
-        for entry in unused
-        if not is_hidden(entry.name) or entry.is_dir() or Path(entry).suffix.lower() in SUFFIXES
+        str(path)
+        for path in unused
+        if not is_hidden(path.name) or path.is_dir() or path.suffix.lower() in SUFFIXES
     ]
     if not found:
         return ""

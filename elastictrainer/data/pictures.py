@@ -113,6 +113,8 @@ def _open(source: Union[File, bytes]) -> Image.Image:
         problem = f"{image.format} inside"
     elif image.mode == "F":
         problem = "its pixels are not whole numbers"
+    elif image.mode == "I" and image.format == "TIFF":  # what is white in it nobody knows
+        problem = "its pixels have 32 bits or a sign; 8 bits, or 16 without a sign, are read"
     elif pixels > _MOST_PIXELS:
         problem = f"{pixels} pixels; at most {_MOST_PIXELS} are read"
     if problem:

@@ -241,7 +241,16 @@ def _read_labels(
     features = name_parts(name, tables)["train"].features
     image, label = _columns(name, features, label_column)
     # What has no label is None, or -1 among numbers. Some collections keep back those of their test images.
+    for split, table in tables.items():
+        lacking = [column for column in (image, label) if column not in table.column_names]
+        if lacking:
+            raise UsageError(f"{name}: the split {split} has no column {lacking[0]}, which train has.")
     values = {split: table.select_columns([label])[:][label] for split, table in tables.items()}
+    if any(isinstance(value, (list, dict)) for column in values.values() for value in column):
+        raise UsageError(
+            f"{name}: the column {label} has several values in a row; one label an image is needed: another "
+            "column (--label-column)."
+        )
     if all(value in (None, -1) for value in values.get("test", [0])):
         del tables["test"]
     parts = name_parts(name, {split: (table, values[split]) for split, table in tables.items()})
@@ -259,6 +268,9 @@ def _read_labels(
         if (numbers < 0).any():
             raise UsageError(f"{name}: {(numbers < 0).sum()} images of {part} have no label.")
         encoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False))
+        empty = encoded.data.column(image).null_count
+        if empty:
+            raise UsageError(f"{name}: {empty} rows of {part} have no image. Leave them out of the data.")
         rows = np.arange(len(numbers))
         splits[part] = HubSplit(f"{name}, {part}", encoded, image, rows, numbers)
     return names, splits

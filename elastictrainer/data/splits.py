@@ -19,7 +19,7 @@ UNSPLIT = "all"  # the only part of data that comes without any
 # How a user's folder or column may call the part that chooses the best weights.
 VALIDATION_NAMES = ("val", "valid", "validation")
 REPLACE = "Replace or delete them."  # advice about damaged images
-_REPLACE_BEGUN = "Replace them under their names; without them, begin a new run."
+REPLACE_BEGUN = "Replace them under their names; without them, begin a new run."
 
 Contents = Dict[str, object]  # what identifies the images of a part
 Example = Tuple[tf.Tensor, tf.Tensor]  # image (H, W, 3) float32 in 0..255, label () int64
@@ -108,7 +108,7 @@ class IndexedSplit(Split):
         if not problems:
             return None
         files = [name for name in problems if os.path.exists(name)]
-        return DamagedImages(unreadable_images(list(problems.values()), _REPLACE_BEGUN), files)
+        return DamagedImages(unreadable_images(list(problems.values()), REPLACE_BEGUN), files)
 
 
 @dataclass
@@ -204,12 +204,15 @@ Part = TypeVar("Part")
 def name_parts(name: str, splits: Mapping[str, Part]) -> Dict[str, Part]:
     """Return the parts of a collection by what is usual there; without a test, its validation is that.
 
-    UsageError, with the data's `name`, where there is no split train.
+    UsageError, with the data's `name`, where there is no split train, or two of validation.
     """
     if "train" not in splits:
         raise UsageError(f"{name} has the splits {', '.join(splits)}; train is needed.")
-    validation = "val" if "test" in splits else "test"
-    names = {"train": "train", "test": "test", "validation": validation}
+    validation = [split for split in VALIDATION_NAMES if split in splits]
+    if len(validation) > 1:
+        raise UsageError(f"{name} has the splits {' and '.join(validation)}; one validation part is used.")
+    names = {"train": "train", "test": "test"}
+    names.update(dict.fromkeys(validation, "val" if "test" in splits else "test"))
     return {part: splits[split] for split, part in names.items() if split in splits}
 
 

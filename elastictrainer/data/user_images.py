@@ -31,6 +31,7 @@ LAYOUT = (
 )
 _SPLITS = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION_NAMES, "val")}
 _DELIMITERS = ",;\t|"
+OWN_FOLDERS = ("runs", "profiles")  # that commands make where they are started
 
 
 @dataclass
@@ -127,7 +128,8 @@ def class_folders(folder: Path) -> Dict[str, List[Path]]:
     """
     found: Dict[str, List[Path]] = {}
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and not is_hidden(path.name):
+        own = path.name in OWN_FOLDERS and path.is_dir() and not any(map(has_picture_name, path.iterdir()))
+        if path.is_dir() and not is_hidden(path.name) and not own:
             found.setdefault(as_class_name(path.name), []).append(path)
     if not found:
         raise UsageError(f"{folder} has no class folder. {LAYOUT}")
@@ -169,6 +171,9 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileS
             f"{path} has no column {missing[0]!r}; its first line names {abbreviated(columns) or 'none'}. "
             "Expected: path, label, and perhaps split (train, val or test)."
         )
+    twice = [column for column in ("path", "label", "split") if columns.count(column) > 1]
+    if twice:
+        raise UsageError(f"{path} has two columns {twice[0]!r} (capitals do not count): rename one.")
     if "group" in columns and "split" not in columns:
         raise UsageError(
             f"{path} has a column 'group', which is not read any more. To keep series of photographs "
@@ -181,6 +186,14 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileS
         if "split" in columns and row["split"] not in _SPLITS:
             raise UsageError(f"{path}, line {line}: split is {row['split']!r}; allowed: train, val, test.")
     names, labels = np.unique([as_class_name(row["label"]) for row in rows.values()], return_inverse=True)
+    first: Dict[str, Tuple[int, int]] = {}
+    for (line, row), label in zip(rows.items(), map(int, labels)):
+        before, known = first.setdefault(row["path"], (line, label))
+        if known != label:
+            raise UsageError(
+                f"{path}, lines {before} and {line}: {row['path']} is {names[known]!r} and {names[label]!r}; "
+                "an image has one label."
+            )
     files = [_file(path.parent, row["path"]) for row in rows.values()]
     if files and not any(map(os.path.exists, files)):
         raise UsageError(

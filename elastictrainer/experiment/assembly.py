@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.inspection import fingerprint, remarks
-from elastictrainer.data.splits import PARTS
+from elastictrainer.data.splits import PARTS, REPLACE_BEGUN
 from elastictrainer.data.user_images import Reading
 from elastictrainer.errors import UsageError, abbreviated
 from elastictrainer.experiment import run_images
@@ -141,7 +141,8 @@ def load_inputs(
     """
     reading = Reading(settings.skip_damaged, advice=_ADVICE, label_column=settings.label_column)
     if resume:  # it leaves out the same files as at its start
-        reading = Reading(left_out=run_images.left_out(run), label_column=settings.label_column)
+        left_out = run_images.left_out(run)
+        reading = Reading(left_out=left_out, advice=REPLACE_BEGUN, label_column=settings.label_column)
     data = load_data(settings, reading)
     _require_validation(settings, data)
     about_data = fingerprint(data.class_names, data.splits)

@@ -19,6 +19,7 @@ from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder, spread
 from elastictrainer.steps.keras_compat.layers import compute_in_float32
 
+_OF_A_CARD = "fine-tuned with ElasticTrainer"  # a line of every model card
 _SAMPLE = 100  # training images to calibrate integers on
 
 
@@ -33,10 +34,10 @@ def export_run(
     """Export a finished run's model in the given formats, with a model card (README.md) next to them.
 
     It goes into the folder `output`; None: `export` in the run folder. A README.md that exists stays, unless
-    `overwrite` is set. `weights` are "best" or "last"; None: the best where there are such. With `trust` the
-    model may run code, see `user_models.read`. Returns the paths written, the model card last. Errors are
-    those of `export`; or the run is not finished, its model cannot be loaded, or its training images are
-    needed and gone.
+    it is a model card and `overwrite` is set. `weights` are "best" or "last"; None: the best where there are
+    such. With `trust` the model may run code, see `user_models.read`. Returns the paths written, the model
+    card last. Errors are those of `export`; or the run is not finished, its model cannot be loaded, or its
+    training images are needed and gone.
     """
     EXPORT.check_each(formats)
     formats = list(dict.fromkeys(formats))  # one that is named twice is written once
@@ -59,9 +60,12 @@ def export_run(
         export(model, names, format, path, overwrite, sample)
     written = [str(path) for path in paths]
     card_path = folder / ownership.MODEL_CARD
-    if card_path.exists() and not overwrite:
-        LOG.info(f"note: {card_path} stays as it is and may describe another export; --overwrite replaces it")
-        return written
+    if card_path.exists():
+        is_card = _OF_A_CARD in card_path.read_text(encoding="utf-8", errors="replace")
+        if not is_card or not overwrite:
+            why = "may describe another export; --overwrite replaces it" if is_card else "is no model card"
+            LOG.info(f"note: {card_path} stays as it is: it {why}")
+            return written
     card = render(
         "model_card.md.j2",
         settings=settings,

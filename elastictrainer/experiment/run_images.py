@@ -15,6 +15,7 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.pictures import Size
 from elastictrainer.data.splits import (
     PARTS,
+    REPLACE_BEGUN,
     UNSPLIT,
     IndexedSplit,
     JoinedSplit,
@@ -90,7 +91,7 @@ def load_run_images(
     """
     settings = load(TrainSettings, run.config_path)
     try:
-        reading = Reading(label_column=settings.label_column, left_out=left_out(run))
+        reading = Reading(left_out=left_out(run), advice=REPLACE_BEGUN, label_column=settings.label_column)
         names, own = datasets.load_parts(settings.dataset, data_dir or settings.data_dir, reading)
     except UsageError as error:
         started_in = run.environment().get("directory")

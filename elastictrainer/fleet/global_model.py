@@ -15,6 +15,7 @@ from elastictrainer.fleet.local_training import head_indices, keep_decoded, star
 from elastictrainer.fleet.settings import FleetSettings
 from elastictrainer.models.solved_head import SolvableHead, solve
 from elastictrainer.runs.files import write_csv
+from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.training.evaluation import Evaluator
 
@@ -33,6 +34,9 @@ class GlobalModel:
     rows: List[Row] = field(default_factory=list)  # what is known of each round, as in rounds.csv
 
     def __post_init__(self) -> None:
+        folder = self.settings.output_folder
+        if folder is not None and folder.is_dir() and any(folder.iterdir()):
+            raise UsageError(f"output {folder} is not empty. Name a new folder.")
         training = self.settings.for_training()
         assembly.configure(self.settings.seed)
         self.data = keep_decoded(assembly.load_data(training))
@@ -110,4 +114,4 @@ class GlobalModel:
     def save(self) -> None:
         """Write the model, where results are to be written."""
         if self.settings.output_folder:
-            self.model.save(self.settings.output_folder / "model.keras")
+            save_model(self.model, self.settings.output_folder / "model.keras")

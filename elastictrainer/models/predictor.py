@@ -53,6 +53,11 @@ class Predictor:
         Rows sum to 1, but for the rounding of a file that computes with integers.
         """
         found = np.asarray(self.probabilities(images), np.float32)
+        if found.ndim == 2 and not np.isfinite(found).all():
+            raise UsageError(
+                f"{self.source} gives NaN or infinite numbers: its weights are damaged, or its format has "
+                "too small a range."
+            )
         if found.ndim != 2 or (found < 0).any() or (abs(found.sum(axis=1) - 1) > self.sum_off).any():
             raise UsageError(
                 f"{self.source} does not give probabilities of classes. Export the model with et-export."

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
 from elastictrainer.steps.folding import Folding
-from elastictrainer.steps.keras_compat.layers import layers_before
+from elastictrainer.steps.keras_compat.layers import maker_of
 from elastictrainer.steps.keras_compat.variables import tf_variable
 
 # Strength of the L2 penalty, times the number of examples, on features whose mean squared norm is 1.
@@ -28,7 +28,7 @@ class SolvableHead:
     def __init__(self, model: tf.keras.Model):
         """Find the head of a functional model; UsageError, with the reason, where it cannot be solved."""
         outputs = getattr(model, "outputs", None) or []
-        last: Any = next(layers_before(outputs[0]), None) if len(outputs) == 1 else None
+        last: Any = maker_of(outputs[0]) if len(outputs) == 1 else None
         why = _unsolvable(last)
         if why:
             raise UsageError(f"the head cannot be solved: {why}.")

@@ -122,7 +122,7 @@ class RunFolder:
         except (OSError, ValueError) as error:  # ValueError: a zero byte
             raise UsageError(
                 f"cannot write to {str(self.path)[:200]}: {getattr(error, 'strerror', None) or error}. "
-                "Choose another --output."
+                + ("Make it writable." if resume else "Choose another --output.")
             ) from None
         with held:
             # Of a process that was killed before its config was written.
@@ -133,10 +133,9 @@ class RunFolder:
                     remove_unfinished(self.path)
                 if self._content() and not resume:
                     if not overwrite:
-                        raise UsageError(
-                            f"{self.path} exists. Choose another --output, or go on with it: "
-                            f"{self.resume_command}"
-                        )
+                        is_run = self.config_path.exists()
+                        more = f", or go on with it: {self.resume_command}" if is_run else "."
+                        raise UsageError(f"{self.path} exists. Choose another --output{more}")
                     ownership.refuse_to_replace(self.path, needed)
                 yield
             finally:
@@ -183,7 +182,11 @@ class RunFolder:
         append_line(self.selections_path, json.dumps(record, allow_nan=False))
 
     def rewind(self, metrics: int, selections: int) -> None:
-        """Cut the logs to their first lines: a resumed run repeats what followed its checkpoint."""
+        """Cut the logs to their first lines, and remove the summary.
+
+        A resumed run repeats what followed its checkpoint, and is not finished, even if it was before.
+        """
+        self.summary_path.unlink(missing_ok=True)
         for path, count in ((self.metrics_path, metrics), (self.selections_path, selections)):
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
             if len(lines) > count:

@@ -170,6 +170,18 @@ def test_test_pictures_whose_labels_are_kept_back_are_not_tested_on(tf, hub, dot
             load(dots(f"some-{part}", kind, **some))
 
 
+def test_rows_without_an_image_or_with_several_labels_are_told(tf, hub, dots):
+    several = {"label": [["a"], ["b", "a"]]}
+    copy = dots("several", hub.Sequence(hub.Value("string")), train=several, test=several)
+    with pytest.raises(UsageError, match="the column label has several values in a row"):
+        load(copy)
+    features = hub.Features({"image": hub.Image(), "label": hub.Value("string")})
+    table = hub.Dataset.from_dict({"image": [None, None], "label": ["a", "b"]}, features=features)
+    table.save_to_disk(str(copy.parent / "empty"))
+    with pytest.raises(UsageError, match="2 rows of train have no image"):
+        load(copy.parent / "empty", test_split=0.5)
+
+
 def test_of_two_label_columns_one_is_to_be_named(tf, hub, dots):
     columns = {"fine": [0, 1, 1, 2], "coarse": [0, 0, 0, 1]}
     copy = dots("two", hub.ClassLabel(names=["a", "b", "c"]), train=columns, test=columns)

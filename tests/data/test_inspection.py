@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -176,6 +177,25 @@ def test_what_lies_beside_the_images_is_named(image_folder):
     shutil.copy(image_folder / "train" / "dark" / "1.png", image_folder / "train" / "beside.png")
     (line,) = remarks_on(image_folder)
     assert "4 more" not in line and "train/beside.png" in line
+
+
+def test_parts_with_other_names_are_named(image_folder):
+    image(image_folder / "Val" / "dark" / "1.png")
+    image(image_folder / "loose.png")
+    (image_folder / "labels.txt").touch()
+    (line,) = remarks_on(image_folder)
+    assert f"not used: {image_folder / 'Val'}, {image_folder / 'loose.png'}. " in line
+
+
+def test_a_folder_of_classes_is_read_from_inside_and_what_commands_leave_there_is_no_class(
+    image_folder, monkeypatch
+):
+    monkeypatch.chdir(image_folder / "train")
+    for name in ("runs", "profiles"):
+        Path(name).mkdir()
+    data = datasets.load(".", 4, (16, 16), test_split=0.25)
+    assert data.class_names == ("dark", "light")
+    assert inspection.remarks(data.name, data.class_names, data.splits) == []
 
 
 def test_what_would_count_were_it_not_hidden_is_named(image_folder):

@@ -9,6 +9,7 @@ from elastictrainer.data.splits import (
     ArraySplit,
     JoinedSplit,
     decode_in_order,
+    name_parts,
     split_dataset,
     stratified_mask,
     stratified_places,
@@ -157,6 +158,16 @@ def test_a_validation_part_of_its_own_is_used_as_it_is():
 def test_what_is_there_already_or_missing_is_told(there, asked, message):
     with pytest.raises(UsageError, match=message):
         parts_of({part: made(9) for part in there}, **asked)
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_splits_of_a_collection_may_have_any_usual_name(name):
+    assert name_parts("x", {"train": 1, "test": 2, name: 3, "more": 4}) == {"train": 1, "test": 2, "val": 3}
+    assert name_parts("x", {"train": 1, name: 3}) == {"train": 1, "test": 3}
+    with pytest.raises(
+        UsageError, match=f"the splits val and {name}" if name != "val" else "train is needed"
+    ):
+        name_parts("x", {"val": 1, name: 3, **({"train": 1} if name != "val" else {})})
 
 
 def load(path, **options):

@@ -38,6 +38,15 @@ def test_the_seed_decides_which_images_of_every_class_are_for_testing(tf, class_
         assert (np.mean(images, axis=(1, 2, 3)) > 120).tolist() == (labels.numpy() == 1).tolist()
 
 
+def test_a_folder_that_is_called_as_a_known_data_set_is_asked_about(image_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    image_folder.rename("demo")
+    for ask in (datasets.load_parts, datasets.count_classes):
+        with pytest.raises(UsageError, match="Write ./demo for the folder"):
+            ask("demo")
+    assert datasets.load_parts("./demo")[0] == ["dark", "light"]
+
+
 def test_the_number_of_classes_is_known_before_a_registered_data_set_is_there(image_folder):
     assert datasets.count_classes("stanford_dogs") == 120
     assert datasets.count_classes(str(image_folder)) == 2
@@ -129,6 +138,16 @@ BAD = {
     "series": (table("dark/train0.png,a,1", columns="path,label,group"), {}, "add a column split"),
     "a comma in a path": (table("dark/a,b.png,a"), {}, "line 2: 3 fields.*quotation marks"),
     "an open quotation mark": (table('"dark/a.png,a', "dark/b.png,b"), {}, "over several lines"),
+    "two columns of a name": (
+        table("dark/train0.png,a,b", columns="path,label,Label"),
+        {},
+        "two columns 'lab",
+    ),
+    "two labels": (
+        table("dark/train0.png,a", "dark/train1.png,b", "dark/train0.png,b"),
+        {},
+        "lines 2 and 4: .*",
+    ),
     "another file": (lambda folder: folder / "dark" / "train0.png", {}, "neither a folder nor"),
 }
 
@@ -216,6 +235,7 @@ def cut(file):
         (lambda file: file.write_text("text"), "not an image"),
         (lambda file: Image.new("RGB", (3, 3)).save(file, "ppm"), "PPM inside"),
         (lambda file: Image.new("F", (3, 3)).save(file, "tiff"), "not whole numbers"),
+        (lambda file: Image.new("I", (3, 3)).save(file, "tiff"), "32 bits or a sign"),
         (lambda file: Image.new("1", (20_000, 20_000)).save(file, "png"), "400000000 pixels"),
     ],
 )

@@ -79,4 +79,13 @@ def test_a_model_card_that_stays_is_told(run, tmp_path):
     assert not said
     written = export_run(run, ["keras"], tmp_path / "out")
     assert written == [str(tmp_path / "out" / "deployed.keras")]
-    assert "README.md" in said[0]
+    assert "README.md" in said[0] and "--overwrite replaces it" in said[0]
+
+
+def test_a_readme_of_the_users_own_stays_also_where_files_are_to_be_replaced(run, tmp_path):
+    (tmp_path / "README.md").write_text("my project")
+    for _ in range(2):
+        said = listen()
+        assert export_run(run, ["keras"], tmp_path, overwrite=True) == [str(tmp_path / "deployed.keras")]
+        assert "it is no model card" in said[0]
+    assert (tmp_path / "README.md").read_text() == "my project"

@@ -97,6 +97,9 @@ def test_what_gives_no_probabilities_is_refused():
     logits = predictor.Predictor("m.tflite", lambda images: np.ones((len(images), 3)), (None, 4, 4, 3), None)
     with pytest.raises(UsageError, match="probabilities"):
         logits(np.zeros((2, 4, 4, 3), np.float32))
+    nan = predictor.Predictor("m.keras", lambda images: np.full((len(images), 3), np.nan), (None, 4, 4, 3))
+    with pytest.raises(UsageError, match="m.keras gives NaN"):
+        nan(np.zeros((2, 4, 4, 3), np.float32))
 
 
 @pytest.mark.parametrize(

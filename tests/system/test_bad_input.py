@@ -239,6 +239,7 @@ BAD = {
     ),
     # run folders
     "run exists": (f"{RUN} --output run", "run exists. Choose another --output"),
+    "output is something else": (f"{RUN} --output images", "images exists. Choose another --output."),
     "output is a file": (f"{RUN} --output profile.json", "cannot write to profile.json"),
     "profile into a folder": (f"{PROFILE} --profile images", "profile images"),
     "profile nowhere": (f"{PROFILE} --profile /proc/p.json", "profile /proc/p.json"),
