@@ -16,10 +16,12 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set
 
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat.layers import layers_inside
+from elastictrainer.steps.keras_compat.layers import layers_inside, read_by_several
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variable
 
 _MOST_PARTS = 8  # of a convolution in groups
+# What computes a layer's outputs, where a user has put something else on the object.
+_OWN = {"call", "convolution_op", "_jit_compiled_convolution_op"}
 
 Layer = Any  # of Keras
 Call = Callable[..., tf.Tensor]  # of a layer
@@ -46,20 +48,18 @@ class Folding:
     def call(self, call: Callable[[], Any], trained: Optional[Sequence[Variable]] = None) -> Any:
         """Return `call()`, which calls the model, with norms folded and groups split.
 
-        It is called again where an output that was folded away is read by other layers as well: such pairs
-        stay as they are. `trained` are the variables whose gradients are wanted; None: all. Without its
-        layer's kernel a gamma has a cheaper gradient outside of the layer.
+        Where an output that was folded away is read by other layers as well, the layer computes twice: in
+        the next graph such a pair stays as it is. (To call again would do the model's assignments twice.)
+        `trained` are the variables whose gradients are wanted; None: all. Without its layer's kernel a gamma
+        has a cheaper gradient outside of the layer.
         """
         if tf.executing_eagerly() or not isinstance(self._model, tf.keras.Model):
             return call()
         chosen = None if trained is None else {id(tf_variable(variable)) for variable in trained}
-        while True:
-            with self._folded(chosen) as made:
-                outputs = call()
-            read = {id(one.layer) for one in made.values() if one.folded and one.outputs.consumers()}
-            if not read:
-                return outputs
-            self._kept |= read
+        with self._folded(chosen) as made:
+            outputs = call()
+        self._kept |= {id(one.layer) for one in made.values() if one.folded and one.outputs.consumers()}
+        return outputs
 
     @contextlib.contextmanager
     def _folded(self, trained: Optional[Set[int]]) -> Iterator[Dict[int, _Made]]:
@@ -68,13 +68,14 @@ class Folding:
         changed: List[Layer] = []
         try:
             for layer in layers_inside(self._model, recursive=True):
-                if "call" in vars(layer):  # the user's own
+                if not _OWN.isdisjoint(vars(layer)):  # the user's
                     continue
                 if type(layer) is tf.keras.layers.BatchNormalization:
                     layer.call = _of_norm(layer, layer.call, made, trained)
                 elif (operation := _operation(layer)) is not None:
                     call = _split(layer, operation) if _in_groups(layer) else layer.call
-                    layer.call = call if id(layer) in self._kept else _noted(layer, call, made)
+                    kept = id(layer) in self._kept or read_by_several(layer)
+                    layer.call = call if kept else _noted(layer, call, made)
                 else:
                     continue
                 changed.append(layer)
@@ -107,7 +108,8 @@ def _noted(layer: Layer, call: Call, made: Dict[int, _Made]) -> Call:
     @tf.autograph.experimental.do_not_convert
     def noted(inputs: tf.Tensor, *arguments: Any, **options: Any) -> Any:
         outputs = call(inputs, *arguments, **options)
-        made[id(outputs)] = _Made(layer, inputs, outputs)
+        if isinstance(inputs, tf.Tensor) and inputs.dtype == outputs.dtype:  # as what is folded computes
+            made[id(outputs)] = _Made(layer, inputs, outputs)
         return outputs
 
     return noted
@@ -148,12 +150,14 @@ def _operation(layer: Layer) -> Any:
     """Return the function of (inputs, scale) that computes a layer with scaled kernels and without its bias.
 
     `scale` has a number for each output channel. None where the layer cannot be folded: another type, an
-    activation of its own, or channels first.
+    activation of its own, channels first, or a kernel that Keras 3 makes of several variables.
     """
     kinds = tf.keras.layers
     if type(layer) not in (kinds.Conv2D, kinds.DepthwiseConv2D, kinds.SeparableConv2D, kinds.Dense):
         return None
     if layer.activation is not tf.keras.activations.linear:
+        return None
+    if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None):
         return None
     if type(layer) is kinds.Dense:
         return lambda x, scale: tf.linalg.matmul(x, _scaled(layer, scale, x))

@@ -213,4 +213,9 @@ def crossentropy_terms(loss: Any) -> Tuple[float, Optional[Sequence[float]]]:
             f"the head cannot be solved: {type(loss).__name__} takes probabilities. Give it "
             "from_logits=True, and the last layer no activation."
         )
+    if config.get("ignore_class") is not None:
+        raise UsageError(
+            f"the head cannot be solved: the loss ignores class {config['ignore_class']}. Leave its examples "
+            "out, or keep the head."
+        )
     return float(config.get("label_smoothing") or 0.0), None

@@ -5,7 +5,14 @@ from typing import Any, Dict, Sequence
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError, reason
-from elastictrainer.steps.keras_compat.fitting import PASSED_BY, is_compiled, own_methods, steps_per_execution
+from elastictrainer.steps.keras_compat.fitting import (
+    PASSED_BY,
+    changed_since_compile,
+    is_compiled,
+    lacks_labels,
+    own_methods,
+    steps_per_execution,
+)
 from elastictrainer.steps.keras_compat.own_steps import apply, updates_together
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
 from elastictrainer.steps.optimizers import variables_of
@@ -22,6 +29,12 @@ def require_trainable(model: tf.keras.Model) -> None:
         raise UsageError("the model has no trainable tensor. Set `trainable = True` on a layer.")
 
 
+def require_labels(model: tf.keras.Model, labels: Any) -> None:
+    """Raise UsageError if a minibatch lacks the labels that the model's loss needs."""
+    if lacks_labels(model, labels):
+        raise UsageError("the model was compiled with a loss, and there are no labels: pass y.")
+
+
 def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
     """Raise UsageError, saying what to change, if the model's way of training excludes this one.
 
@@ -33,6 +46,9 @@ def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
                 raise UsageError(f"the {kind} {type(owner).__name__} has its own {name}, {why}.")
     if not is_compiled(model):
         raise UsageError("the model is not compiled: call compile(optimizer=..., loss=...) first.")
+    changed = changed_since_compile(model)
+    if changed:
+        raise UsageError(f"`trainable` of {changed} was set after compile: compile the model again.")
     if model.run_eagerly:
         raise UsageError("run_eagerly=True runs every op, wanted or not: leave it out.")
     if getattr(model, "jit_compile", False):

@@ -68,6 +68,23 @@ def read_twice(tf):
     return in_inference(tf, inputs, layers.Add()([x, layers.BatchNormalization()(x)]))
 
 
+def regularised(tf):
+    """What a norm gets is read by a regulariser as well."""
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((8, 8, 4))
+    x = layers.Conv2D(5, 3, activity_regularizer=tf.keras.regularizers.L2(0.1))(inputs)
+    return in_inference(tf, inputs, layers.BatchNormalization()(x))
+
+
+def own_convolution(tf):
+    """A convolution whose operation a user has put on the object."""
+    layers = tf.keras.layers
+    conv = layers.Conv2D(5, 3)
+    conv.convolution_op = lambda x, kernel: tf.nn.conv2d(x, kernel - tf.reduce_mean(kernel), 1, "VALID")
+    inputs = tf.keras.Input((8, 8, 4))
+    return in_inference(tf, inputs, layers.BatchNormalization()(conv(inputs)))
+
+
 def called_twice(tf):
     """A layer and a norm that are shared by two places."""
     layers = tf.keras.layers
@@ -157,6 +174,8 @@ KINDS = of_layers(
         (subclassed, 1, 0),
         (called_twice, 2, 0),
         (read_twice, 1, 1),
+        (regularised, 1, 1),
+        (own_convolution, 1, 1),
         (updating, 1, 1),
         (other_axis, 2, 2),
     ],
@@ -171,6 +190,51 @@ def test_folded_networks_have_the_same_gradients(tf, network, norms, left):
     for name, gradient in expected.items():
         np.testing.assert_allclose(found[name], gradient, atol=1e-5 * largest, err_msg=name)
     assert before - after == norms - left
+
+
+def stepped(tf, model, fold, x, y):
+    """Loss and gradients of a minibatch, in a graph."""
+    objective = Objective(model, classification_loss(), fold=fold)
+    return tf.function(lambda x, y: objective.gradients(x, y, model.trainable_variables)[1:])(x, y)
+
+
+def test_integers_are_computed_on_in_the_precision_of_the_kernel(tf):
+    layers = tf.keras.layers
+    inputs = tf.keras.Input((6,), dtype="int32")
+    norm = layers.BatchNormalization()
+    norm.trainable = False
+    model = varied(tf, tf.keras.Model(inputs, layers.Dense(3)(norm(layers.Dense(5)(inputs)))))
+    x, y = tf.reshape(tf.range(24, dtype=tf.int32), (4, 6)) % 5, tf.constant([0, 1, 2, 0])
+    found = [stepped(tf, model, fold, x, y) for fold in (False, True)]
+    assert found[1][0].numpy() == pytest.approx(found[0][0].numpy(), rel=1e-5)
+    for one, other in zip(found[0][1], found[1][1]):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_is_called_once_so_that_what_it_counts_moves_once(tf):
+    """A folded output that others read, found where only the model's own code knows its wiring."""
+
+    class Counting(tf.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = tf.keras.layers.Conv2D(5, 3), tf.keras.layers.BatchNormalization()
+            self.flatten, self.head = tf.keras.layers.Flatten(), tf.keras.layers.Dense(3)
+            self.calls = self.add_weight(name="calls", shape=(), initializer="zeros", trainable=False)
+
+        def call(self, x):
+            self.calls.assign_add(1.0)
+            x = self.conv(x)
+            return self.head(self.flatten(x + self.norm(x, training=False)))
+
+    model = Counting()
+    model(tf.zeros((1, 8, 8, 4)))
+    x, y = tf.ones((BATCH, 8, 8, 4)), tf.zeros(BATCH, tf.int64)
+    losses = []
+    for fold in (False, True):
+        before = float(model.calls)
+        losses.append(float(stepped(tf, model, fold, x, y)[0]))
+        assert float(model.calls) == before + 1
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("norm", [True, False])
@@ -203,6 +267,18 @@ def test_a_convolution_in_groups_is_a_few_ops(tf, norm, channels, filters, group
     reached = SourceGraph(function.graph).upstream([function.outputs[0].op.name])
     used = [op.type for op in function.graph.get_operations() if op.name in reached]
     assert [kind for kind in used if "Conv" in kind] == ops and "PartitionedCall" not in " ".join(used)
+
+
+@pytest.mark.parametrize("how", ["lora", "int8"])
+def test_a_kernel_that_is_made_of_several_variables_is_not_folded(tf, how):
+    model = varied(tf, of_layers(lambda layers: layers.Dense(6))(tf))
+    (dense,) = (layer for layer in layers_inside(model, recursive=True) if getattr(layer, "units", 0) == 6)
+    if not hasattr(dense, "enable_lora"):
+        pytest.skip("Keras 2 has none")
+    dense.enable_lora(2) if how == "lora" else dense.quantize("int8")
+    loss, expected, before = gradients(tf, model, fold=False)
+    folded_loss, found, after = gradients(tf, model, fold=True)
+    assert folded_loss == pytest.approx(loss) and after == before and found.keys() == expected.keys()
 
 
 def test_a_gamma_that_trains_without_its_kernel_stays_beside_the_layer(tf):

@@ -1,5 +1,6 @@
 """What `Model.compile` and `Model.fit` are given and call, and the epochs that Keras makes of it."""
 
+import contextlib
 import importlib
 import sys
 from typing import Any, Dict, Iterable, Iterator, List, Optional
@@ -7,6 +8,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
+from elastictrainer.steps.keras_compat.optimizer import replaced
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
 _KERAS = ("keras", "tf_keras", "tensorflow", "tensorflow_addons")  # packages whose methods are no user's
@@ -61,6 +63,17 @@ def compilation(model: tf.keras.Model) -> Any:
     return getattr(model, "_compile_config", None)
 
 
+def lacks_labels(model: tf.keras.Model, labels: Any) -> bool:
+    """Return whether Keras 2 refuses minibatches with such labels: the model was compiled with a loss."""
+    return not KERAS_3 and labels is None and bool(model.loss)
+
+
+def changed_since_compile(model: tf.keras.Model) -> str:
+    """Return the name of a layer whose `trainable` Keras 2 has as it was at compile; none: ""."""
+    before = {} if KERAS_3 else model._compiled_trainable_state
+    return next((layer.name for layer, trainable in before.items() if layer.trainable != trainable), "")
+
+
 def steps_per_execution(model: tf.keras.Model) -> int:
     """Return the steps per execution of the compiled model; 0 where Keras 2 chooses."""
     if getattr(model, "autotune_steps_per_execution", False):
@@ -82,7 +95,8 @@ def compiled_loss(
         return model.compute_loss(x, labels, outputs, weights)
     # As Keras' own step does: a model's own compute_loss need not take `training`.
     loss = model._compute_loss(x, labels, outputs, weights, training=training)
-    model._loss_tracker.update_state(loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+    first = next(part for part in tf.nest.flatten(x) if part is not None)
+    model._loss_tracker.update_state(loss, sample_weight=tf.shape(first)[0])
     return loss
 
 
@@ -108,7 +122,7 @@ class FitData:
         else:
             handlers = importlib.import_module("keras.src.engine.data_adapter")
             self._keras = handlers.get_data_handler(**options, epochs=sys.maxsize, model=model)
-            self._epochs = self._keras.enumerate_epochs()
+            self._epochs, self._ended = self._keras.enumerate_epochs(), False
             steps = self._keras.inferred_steps
         if steps is None:
             raise UsageError(
@@ -124,13 +138,18 @@ class FitData:
         iterator: Any = None
         if KERAS_3:
             for _, _, iterator in self._keras:
-                self.spec = iterator.element_spec
+                self.spec = without_optionals(iterator.element_spec)
                 yield from _next_of(iterator)
             return
-        _, iterator = next(self._epochs)
-        self.spec = iterator.element_spec
+        adapter = self._keras._adapter
+        # Keras tells the data of an epoch's end when the next one begins, and here there may be no next one.
+        with replaced(adapter, on_epoch_end=lambda: None) if self._ended else contextlib.nullcontext():
+            _, iterator = next(self._epochs)
+        self._ended, self.spec = False, iterator.element_spec
         for _ in self._keras.steps():
             yield from _next_of(iterator)
+        adapter.on_epoch_end()
+        self._ended = True
 
 
 def _next_of(iterator: Iterator[Any]) -> List[Any]:
@@ -142,10 +161,9 @@ def _next_of(iterator: Iterator[Any]) -> List[Any]:
 
 
 def without_optionals(data: Any) -> Any:
-    """Replace empty tf.experimental.Optionals of Keras 3 in a minibatch by None."""
-    return tf.nest.map_structure(
-        lambda part: None if isinstance(part, tf.experimental.Optional) else part, data
-    )
+    """Replace empty tf.experimental.Optionals of Keras 3 in a minibatch, or their specs, by None."""
+    empty = (tf.experimental.Optional, tf.OptionalSpec)
+    return tf.nest.map_structure(lambda part: None if isinstance(part, empty) else part, data)
 
 
 def validation_split_off(given: Dict[str, Any]) -> Dict[str, Any]:

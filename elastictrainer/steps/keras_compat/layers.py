@@ -13,13 +13,23 @@ def layers_inside(layer: tf.keras.layers.Layer, recursive: bool = False) -> List
     return list(layer._flatten_layers(include_self=False, recursive=recursive))
 
 
+def read_by_several(layer: tf.keras.layers.Layer) -> bool:
+    """Return whether more than one layer, or a regulariser, is seen to read what a layer makes."""
+    return layer.activity_regularizer is not None or len(layer._outbound_nodes) > len(layer._inbound_nodes)
+
+
+def maker_of(tensor: tf.Tensor) -> Any:
+    """Return what makes an output of a functional model, a layer or an operation; None of another model."""
+    history = getattr(tensor, "_keras_history", None)
+    return history and (history.operation if KERAS_3 else history.layer)
+
+
 def layers_before(tensor: tf.Tensor) -> Iterator[tf.keras.layers.Layer]:
     """Return the layers that make an output of a functional model, the last first; none of another model."""
-    history = getattr(tensor, "_keras_history", None)
-    if history is None:
+    last = maker_of(tensor)
+    if last is None:
         return
-    last = history.operation if KERAS_3 else history.layer
-    nodes = [last._inbound_nodes[history.node_index]]
+    nodes = [last._inbound_nodes[tensor._keras_history.node_index]]
     for node in nodes:  # to which are added those before it
         made_by = node.operation if KERAS_3 else node.layer
         if isinstance(made_by, tf.keras.layers.Layer):
