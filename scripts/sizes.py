@@ -15,17 +15,17 @@ from typing import Set
 
 PACKAGE = Path(__file__).resolve().parents[1] / "elastictrainer"
 LIMITS = {
-    "cli": 505,
+    "cli": 506,
     "plotting": 415,
     "fleet": 675,
-    "experiment": 1430,
-    "training": 2535,
-    "cache": 750,
+    "experiment": 1450,
+    "training": 2565,
+    "cache": 755,
     "selection": 590,
-    "profiler": 1210,
-    "models": 765,
-    "steps": 1330,
-    "data": 915,
+    "profiler": 1216,
+    "models": 770,
+    "steps": 1355,
+    "data": 956,
     "runs": 545,
     "(top)": 150,
 }

@@ -72,10 +72,12 @@ def _print_summary(summary: Record) -> None:
     steps_s = seconds.get("cache_read", 0.0) + seconds.get("steps", 0.0)
     head_s = seconds.get("head", 0.0) + seconds.get("cache_write", 0.0)
     selecting_s = summary["importance_seconds"] + summary["selection_seconds"] + summary["trace_seconds"]
+    other_s = summary["train_seconds"] - head_s - selecting_s - steps_s
     print(_accuracy(summary))
     print(
-        f"took: head and cache {head_s:.0f} s, selection {selecting_s:.0f} s, training {steps_s:.0f} s; "
-        f"{summary['train_seconds']:.0f} s in all, and {seconds.get('validation', 0.0):.0f} s of evaluation"
+        f"training time: {summary['train_seconds']:.0f} s (head and cache {head_s:.0f}, selection "
+        f"{selecting_s:.0f}, steps {steps_s:.0f}, other {max(0.0, other_s):.0f}); "
+        f"evaluation: {seconds.get('validation', 0.0):.0f} s"
     )
     if ratios:
         print(f"ratio to full training: {ratios}")

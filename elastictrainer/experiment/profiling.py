@@ -39,7 +39,7 @@ _TRIED = 4  # images in the steps that tell
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
 _NO_TIME = "no profile: it would take more than a tenth of the time. The last layers train, if there is time"
-_LIKE_LOADING = 2.0  # times as long as all before it takes a short profile, at least, also on a slow device
+_LIKE_LOADING = 3.0  # times as long as all before it takes a short profile, at least, also on a slow device
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 
 

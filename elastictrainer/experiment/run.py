@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Optional, Union
+from typing import Callable, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -15,8 +15,15 @@ from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, profiling, run_images
 from elastictrainer.experiment.exporting import export_run
-from elastictrainer.experiment.settings import TrainSettings, parse_bytes, parse_seconds, rate_schedule
+from elastictrainer.experiment.settings import (
+    TrainSettings,
+    learning_rate,
+    parse_bytes,
+    parse_seconds,
+    rate_schedule,
+)
 from elastictrainer.models.solved_head import hold_columns
+from elastictrainer.registry import EXPORT_FILES
 from elastictrainer.runs import environment, resident
 from elastictrainer.runs.log import LOG, printed
 from elastictrainer.runs.run_folder import Record, RunFolder
@@ -59,15 +66,17 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         resident.give_back_freed_memory()
     time_s = parse_seconds(settings.time) if settings.time else None
     earlier = run_images.earlier_run(settings.init_from, settings.keep)
-    rates = rate_schedule(settings)
     users = named_callbacks(settings.callback)
     measures = not (settings.memory or settings.deterministic)
     settings = dataclasses.replace(settings, precision=profiling.choose_precision(settings, measures))
     assembly.configure(settings.seed, settings.deterministic, settings.precision)
     data, model, kept, about = assembly.load_inputs(settings, run, resume, earlier)
-    optimizer = assembly.make_optimizer(settings)
-    require_supported_callbacks(users, optimizer, checkpointed=True, rates=rates)
     scheme, head = schemes.create(settings.scheme), _head(settings, data, model, earlier)
+    # Rates are for what was decided: a head that is kept is not solved, and a user's scheme may select.
+    decided = settings if head == "solve" else dataclasses.replace(settings, head_init=head)
+    decided = dataclasses.replace(decided, learning_rate=learning_rate(decided, scheme.selects))
+    rates, optimizer = rate_schedule(decided), assembly.make_optimizer(decided)
+    require_supported_callbacks(users, optimizer, checkpointed=True, rates=rates)
     if not scheme.trains and head != "solve":
         raise UsageError(
             f"--scheme {settings.scheme} solves the head, which is kept here: the model knows these classes "
@@ -100,15 +109,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         data = dataclasses.replace(
             data, evaluation_batch_size=min(data.evaluation_batch_size, settings.batch_size)
         )
-    stop, every, tested = checkpointing.stop_if_asked, settings.validation_freq, data.evaluated_count("test")
-    if data.val_split is None:
-        images, evaluation = tested, Evaluation(data.test, stop, every, tested)
-    else:
-        # Weights that a validation part chooses are tested at the end, after the last ones were validated.
-        counts = data.evaluated_count("val"), tested
-        early = settings.early_stopping
-        images = sum(counts)
-        evaluation = BestWeights(data.validation, data.test, run, early, stop, every, counts)
+    images, evaluation = _evaluation(settings, data, run, checkpointing.stop_if_asked)
     deadline = None
     if time_s is not None:
         image_s = None  # is measured where no profile tells
@@ -122,19 +123,11 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     if profile is None and scheme.selects:  # there was no room, or no time
         trained_by, limit = schemes.LastLayers() if limit is None else "head-alone", None
         interval = interval or _ENDLESS
-    cache_bytes, cache_folder = settings.activation_cache_memory, settings.activation_cache_dir
-    cache = CacheSettings(
-        settings.activation_cache,
-        settings.activation_cache_dtype,
-        parse_bytes(cache_bytes) if cache_bytes else None,
-        Path(cache_folder) if cache_folder else run.path,
-        settings.seed,
-    )
     trainer = Trainer(
         model,
         scheme=trained_by,
         probe=data.probe,
-        activation_cache=cache,
+        activation_cache=_cache(settings, run),
         rho=settings.rho,
         interval=interval,
         importance_batches=settings.importance_batches,
@@ -176,9 +169,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         )
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
-    if settings.export_formats:
-        for path in export_run(run, settings.export_formats, trust=True):  # just written
-            LOG.info(f"written: {path}")
+    _export(settings, run, resume)
     given_s = deadline.more_s or deadline.seconds if deadline else math.inf
     taken_s = process_age_s()
     if taken_s > (1 + _LATE) * given_s:
@@ -188,6 +179,46 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         )
     summary: Record = history.elastic
     return summary
+
+
+def _evaluation(
+    settings: TrainSettings, data: ImageData, run: RunFolder, stop: Callable[[], None]
+) -> Tuple[int, Evaluation]:
+    """Return how many images are evaluated at the end of a run, and the callback that does it.
+
+    `stop` is called before each of its minibatches, and may end the run.
+    """
+    every, tested = settings.validation_freq, data.evaluated_count("test")
+    if data.val_split is None:
+        return tested, Evaluation(data.test, stop, every, tested)
+    # Weights that a validation part chooses are tested at the end, after the last ones were validated.
+    counts, early = (data.evaluated_count("val"), tested), settings.early_stopping
+    return sum(counts), BestWeights(data.validation, data.test, run, early, stop, every, counts)
+
+
+def _cache(settings: TrainSettings, run: RunFolder) -> CacheSettings:
+    """Return the settings of the activation cache; what is not held in memory lies in the run folder."""
+    limit, folder = settings.activation_cache_memory, settings.activation_cache_dir
+    return CacheSettings(
+        settings.activation_cache,
+        settings.activation_cache_dtype,
+        parse_bytes(limit) if limit else None,
+        Path(folder) if folder else run.path,
+        settings.seed,
+    )
+
+
+def _export(settings: TrainSettings, run: RunFolder, resume: bool) -> None:
+    """Export the trained model as asked; name files of the model before, where a run was given more time."""
+    if settings.export_formats:
+        for path in export_run(run, settings.export_formats, overwrite=resume, trust=True):  # just written
+            LOG.info(f"written: {path}")
+    for form, name in EXPORT_FILES.items():
+        if form not in settings.export_formats and (run.export_path / name).exists():
+            LOG.info(
+                f"note: {run.export_path / name} is of the model before: et-export {run.path} "
+                f"--format {form} --overwrite writes it again"
+            )
 
 
 def _head(

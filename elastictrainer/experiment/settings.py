@@ -217,8 +217,9 @@ class TrainSettings(CommonSettings):
         metavar="N",
     )
     scheme: str = setting(
-        "elastic",
-        f"{', '.join(schemes.SCHEMES)}, or your own: package.module:Class",
+        None,  # see `__post_init__`
+        f"{', '.join(schemes.SCHEMES)}, or your own: package.module:Class; default: freeze-below with "
+        "--time, else elastic",
         check=schemes.check_name,
         group="speed",
         common=True,
@@ -311,6 +312,10 @@ class TrainSettings(CommonSettings):
         False, "make the run repeatable bit for bit, with the same profile; --epochs ends it, not the time"
     )
 
+    def __post_init__(self) -> None:
+        # With today's recipe choosing tensors is no better than the simplest rule (docs/results.md).
+        self.scheme = self.scheme or ("freeze-below" if self.time else "elastic")
+
     @property
     def export_formats(self) -> List[str]:
         """Return the formats of `export`."""
@@ -329,11 +334,15 @@ _SELECTED_RATES = {"sgd": 2e-4, "adam": 3e-4, "adamw": 3e-4}
 WARMUP_SHARE = 0.1  # of the run, with a solved head: at the full rate its first steps undo what was solved
 
 
-def learning_rate(settings: CommonSettings) -> float:
-    """Return the highest learning rate of a run or profile."""
+def learning_rate(settings: CommonSettings, selects: Optional[bool] = None) -> float:
+    """Return the highest learning rate of a run or profile.
+
+    `selects`: whether the scheme does; None: as is known of its name.
+    """
     if settings.learning_rate is not None:
         return settings.learning_rate
-    selects = schemes.selects(getattr(settings, "scheme", "elastic"))
+    if selects is None:
+        selects = schemes.selects(getattr(settings, "scheme", "elastic"))
     return _SELECTED_RATES[settings.optimizer] if selects and settings.head_init == "solve" else PAPER_RATE
 
 

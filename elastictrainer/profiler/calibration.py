@@ -31,7 +31,7 @@ def cheapest(profile: Profile) -> Mask:
 
 def earliest(profile: Profile) -> Mask:
     """Select one tensor, (N,) bool, that needs nearly all dy work and has little dW work itself."""
-    dy = profile.dy.amount_per_tensor() - profile.t_dw
+    dy = profile.dy.amount_per_tensor() - profile.t_alone
     return _only(profile, int(np.argmax(np.where(profile.connected, dy, -np.inf))))
 
 

@@ -146,14 +146,30 @@ class Profile:
         return np.argsort(self.order)
 
     @cached_property
-    def t_dw(self) -> Numbers:
-        """Return (N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1)."""
+    def t_alone(self) -> Numbers:
+        """Return (N,) ms: the backward work of this tensor alone, and its update."""
         return self.dw.amount_per_tensor() + self.t_update
+
+    @cached_property
+    def of_layers(self) -> Mask:
+        """Return (G,) bool: the groups of `dy` that are a layer's own, such as a folded kernel's gradient.
+
+        Activation gradients are needed by the tensor nearest the input, too.
+        """
+        return self.dy.members_in(np.arange(len(self)) == self.order[-1]) == 0
+
+    @cached_property
+    def t_dw(self) -> Numbers:
+        """Return (N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1).
+
+        What a folded kernel's gradient shares with that of its norm's gamma is the kernel's.
+        """
+        return self.t_alone + self.dy.rows(self.of_layers).amount_at_first_member(self.order[::-1])
 
     @cached_property
     def t_dy(self) -> Numbers:
         """Return (N,) ms: dy groups whose member nearest the output is the tensor (paper Sec. 5.1)."""
-        return self.dy.amount_at_first_member(self.order)
+        return self.dy.rows(~self.of_layers).amount_at_first_member(self.order)
 
     @cached_property
     def t_forward(self) -> Numbers:
@@ -179,7 +195,7 @@ class Profile:
     @cached_property
     def _alone_unread_ms(self) -> Numbers:
         """Return (N,) ms: the same without reading, as if the tensor could be trained."""
-        return self.forward_ms + self.t_dw + self.shared.amount_per_tensor()
+        return self.forward_ms + self.t_alone + self.shared.amount_per_tensor()
 
     @property
     def rho_min(self) -> float:

@@ -1,1 +1,1 @@
-"""Selection of tensors: importance, selector, plan, budget and the schemes."""
+"""Selection of tensors: importance, the selector of a run, the knapsack, and the schemes."""

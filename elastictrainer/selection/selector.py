@@ -211,7 +211,7 @@ class _Search:
         several = [part.members_in(np.ones(len(profile), bool)) > 1 for part in parts]
         self._shared = [part.rows(rows) for part, rows in zip(parts, several)]
         self._alone = np.stack([part.rows(~rows).amount_per_tensor() for part, rows in zip(parts, several)])
-        self._alone[0] += profile.t_dw / self._time_ms
+        self._alone[0] += profile.t_alone / self._time_ms
 
     def solve(self, resolution: int) -> Mask:
         """Return (N,) bool: the selection of most importance that was found; empty where nothing fits.

@@ -24,7 +24,7 @@ from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.clock import CHECKPOINT
 from elastictrainer.training.state import Values
 
-_FORMAT = 2  # of a checkpoint's state, counted up by each change of it
+_FORMAT = 3  # of a checkpoint's state, counted up by each change of it
 _KEEP = 2  # checkpoints: the newest, and one more should it be damaged
 _VARIABLES = "variables"
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -202,9 +202,11 @@ class Checkpointing(TrainerCallback):
     def stop_if_asked(self) -> None:
         if not self._interruption.asked:
             return
-        self.save()
         by_command = self._run.config_path.exists()
         how = self._run.resume_command if by_command else "Checkpointing(..., resume=True)"
+        if not self.run_state.progress.step:  # what was prepared for the first step is made again
+            raise Interrupted(f"No step was made yet. Begin again with: {how}")
+        self.save()
         raise Interrupted(f"Saved after step {self.run_state.progress.step}. Go on with: {how}")
 
     def save(self) -> None:

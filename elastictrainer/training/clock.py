@@ -38,7 +38,7 @@ _KNOWN = 20  # steps whose median is worth something
 
 
 def _now_s() -> float:
-    """Return the seconds of a clock that nobody sets; of Linux' that goes on while the machine sleeps."""
+    """Return seconds that only grow; on Linux those in which the machine slept count, too."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -275,14 +275,15 @@ class Clock:
             "began_s": self.began_s,
             "stage": self.stage and asdict(self.stage),
             "stage_begun": self.stage_begun,
+            "total_s": self._total_s,
         }
 
     def restore(self, state: Dict[str, Any]) -> None:
-        """Go on from `state`; a run that is given more time plans what comes next again."""
+        """Go on from `state`."""
         self.watch.seconds.update(state["laps"])
         self.budget_s, self.began_s, self._before_s = state["budget_s"], state["began_s"], state["spent_s"]
-        if self.deadline and self.deadline.more_s:
-            self._total_s = self._before_s + self.deadline.more_s
-        else:
-            self.stage = state["stage"] and Stage(**state["stage"])
-            self.stage_begun = state["stage_begun"]
+        # A run that was given more time, and interrupted then, has that time still.
+        more_s = self.deadline.more_s if self.deadline else 0.0
+        self._total_s = self._before_s + more_s if more_s else state["total_s"]
+        self.stage = state["stage"] and Stage(**state["stage"])
+        self.stage_begun = state["stage_begun"]

@@ -184,11 +184,12 @@ def _redrawn(data: tf.data.Dataset) -> Tuple[str, bool]:
 
 def _depends_on_order(data: tf.data.Dataset, kind: str) -> bool:
     """Return whether a step of a pipeline gives other examples, or makes others of them, in another order."""
+    count = int(data._inputs()[0].cardinality())  # negative: not known
     if kind in ("Take", "Skip", "Shard"):
-        return int(data.cardinality()) != int(data._inputs()[0].cardinality())
+        return count < 0 or int(data.cardinality()) != count
     if kind in _BATCHES:  # those of a fixed size leave out a rest
         size: Optional[int] = tf.nest.flatten(data.element_spec)[0].shape[0]
-        return size is not None and int(data._inputs()[0].cardinality()) % size != 0
+        return size is not None and (count < 0 or count % size != 0)
     return kind in _THEIR_ORDER
 
 

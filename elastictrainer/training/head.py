@@ -98,12 +98,12 @@ class HeadPass:
         """
         if not self._features:
             self._read(self._clock.steps_per_epoch)
-        images, loss = self._solve()
+        minibatches, (images, loss) = len(self._features), self._solve()
         self.latest: Tuple[Any, tf.Tensor] = self._labels, self.head.layer(self._features[-1])
         self.clear()
         seconds = self._clock.watch.of(HEAD, CACHE_WRITE)
-        every = self._feed.batch_size * self._clock.steps_per_epoch
-        part = "" if images >= every else f" on {images} of {every} images"
+        steps = self._clock.steps_per_epoch
+        part = "" if minibatches >= steps else f" on {images} of {self._feed.batch_size * steps} images"
         LOG.info(f"head solved{part} in {seconds:.1f} s, loss {loss:.3f}")
         return {"images": images, "loss": loss, "seconds": seconds}
 

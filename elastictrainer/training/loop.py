@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -37,6 +37,15 @@ from elastictrainer.training.state import RunState, Values
 # takes with its graphs.
 _LIKE_SCORING = 0.4
 _TWO_FITS = "call Trainer.fit twice, and between the two change the model and compile it."
+
+
+class _Done(NamedTuple):
+    """A step that was made: its loss, the ms it took, the lap of these, and whether they are typical."""
+
+    loss: float
+    ms: float
+    lap: str
+    timed: bool
 
 
 class Loop:
@@ -111,9 +120,10 @@ class Loop:
         if not state.progress.step:
             self._start()
         else:
-            if state.clock.stage is None:  # a run that is given more time
+            if state.clock.deadline and state.clock.deadline.more_s:
                 self._plan()
-            self._go_on(self.cache.resume)
+            if state.clock.stage_begun or state.progress.batch:  # an interval to come writes its own cache
+                self._go_on(self.cache.resume)
         logs: Values = {}
         while not self._over():
             logs = self._epoch(first + state.progress.epoch, given, told) or logs
@@ -176,7 +186,7 @@ class Loop:
             StopIteration: the data has ended.
             UsageError: a callback has changed what can be trained.
         """
-        state, progress, watch = self._state, self._state.progress, self._state.clock.watch
+        state, progress = self._state, self._state.progress
         if compilation(state.model) is not self._compilation:
             raise UsageError(f"a callback compiled the model during training: {_TWO_FITS}")
         if not progress.batch and self._trainable_now() != self._trainable:  # asking takes time
@@ -185,50 +195,68 @@ class Loop:
         self._set_rate()
         if not progress.step:
             state.clock.began_s = state.clock.spent_s()
-        mask, first, cached = state.selector.mask, not progress.batch, self.cache.uses_cache
-        start = watch.clock()
+        cached = self.cache.uses_cache
         if self._head_alone:
-            assert self._head is not None and progress.start_loss is not None
-            lap, timed, loss = laps.HEAD, False, progress.start_loss
-            for metric in self._steps.metrics:  # of some of the images that it was solved on
-                metric.update_state(*self._head.latest)
-        elif cached:
-            # An epoch's first step finds cold caches, and the first of a cache runs a new graph.
-            lap, timed = (TRACING, False) if self.cache.unread else (CACHE_READ, not first)
-            start = watch.clock() if first else start
-            with watch.lap(lap):
-                loss = self.cache.step()
+            done = self._solved_step()
         else:
-            with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
-                minibatch = self._feed.fetch()
-            start = watch.clock() if first else start
-            tracing = FULL_TRACING if mask.all() else TRACING
-            new, step = not self._steps.has(mask), self._steps.get(mask)
-            if new:
-                with watch.lap(tracing):
-                    step.trace(*self._feed.spec)
-            whole = self._feed.is_whole(minibatch)
-            if whole:
-                self._feed.remember(minibatch)
-            # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
-            lap, timed = (tracing, False) if new else (STEPS, whole)
-            with watch.lap(lap):
-                loss = float(step(*minibatch))
-            if not np.isfinite(loss):
-                self._feed.suspect(minibatch)
-        ms = 1e3 * (watch.clock() - start)
+            done = self._cached_step() if cached else self._whole_step()
         self._predict(cached)
         progress.predicted_ratio += self._ratio
         progress.flops += self._flops
-        if timed:
-            progress.step_took(state.clock.took(ms, lap, self._alike))
-        progress.step_done(loss)
-        state.loss, state.step_ms = loss, ms
+        if done.timed:
+            progress.step_took(state.clock.took(done.ms, done.lap, self._alike))
+        progress.step_done(done.loss)
+        state.loss, state.step_ms = done.loss, done.ms
         recent_ms = progress.recent_ms[-50:]
         step_s = 1e-3 * float(np.median(recent_ms)) if recent_ms else 0.0
         if self._head_alone or state.clock.ends(progress.step, step_s):
             state.model.stop_training = True
         return self._graphs.count_step()
+
+    def _solved_step(self) -> _Done:
+        """Take note of the solved head, where nothing else trains."""
+        loss = self._state.progress.start_loss
+        assert self._head is not None and loss is not None
+        for metric in self._steps.metrics:  # of some of the images that it was solved on
+            metric.update_state(*self._head.latest)
+        return _Done(loss, 0.0, laps.HEAD, False)
+
+    def _cached_step(self) -> _Done:
+        """Train on the next minibatch of the cache."""
+        watch, first, new = self._state.clock.watch, not self._state.progress.batch, self.cache.unread
+        # An epoch's first step finds cold caches, and the first of a cache runs a new graph.
+        lap, timed = (TRACING, False) if new else (CACHE_READ, not first)
+        start = watch.clock()
+        with watch.lap(lap):
+            loss = self.cache.step()
+        return _Done(loss, 1e3 * (watch.clock() - start), lap, timed)
+
+    def _whole_step(self) -> _Done:
+        """Do all work of a step on the next minibatch of the data; StopIteration where that has ended."""
+        watch, first, mask = (
+            self._state.clock.watch,
+            not self._state.progress.batch,
+            self._state.selector.mask,
+        )
+        start = watch.clock()
+        with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
+            minibatch = self._feed.fetch()
+        start = watch.clock() if first else start
+        tracing = FULL_TRACING if mask.all() else TRACING
+        new, step = not self._steps.has(mask), self._steps.get(mask)
+        if new:
+            with watch.lap(tracing):
+                step.trace(*self._feed.spec)
+        whole = self._feed.is_whole(minibatch)
+        if whole:
+            self._feed.remember(minibatch)
+        # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
+        lap, timed = (tracing, False) if new else (STEPS, whole)
+        with watch.lap(lap):
+            loss = float(step(*minibatch))
+        if not np.isfinite(loss):
+            self._feed.suspect(minibatch)
+        return _Done(loss, 1e3 * (watch.clock() - start), lap, timed)
 
     def _begin_or_go_on(self) -> None:
         """Begin an interval, or go on with one, if it is time to.
@@ -238,12 +266,12 @@ class Loop:
         state, progress, opening = self._state, self._state.progress, self._opening
         if progress.step < opening or (progress.batch and progress.step != opening):
             return
-        now = state.clock
-        if now.stage and now.stage_begun and now.stage.is_over(progress.epoch, now.spent_s()):
+        clock = state.clock
+        if clock.stage and clock.stage_begun and clock.stage.is_over(progress.epoch, clock.spent_s()):
             self._plan()
-        if now.stage and not now.stage_begun:
+        if clock.stage and not clock.stage_begun:
             self._set_rate()  # tensors are scored with it; that of a run with more time was zero
-            self._begin(now.stage)
+            self._begin(clock.stage)
         elif not progress.batch:
             self._go_on(self.cache.refresh_cache)
 
@@ -325,27 +353,27 @@ class Loop:
         """Plan a run from its beginning, set its budget where that is a share of full training's time, and
         say how its time is divided.
         """
-        state, now, work = self._state, self._state.clock, self._work
+        state, clock, work = self._state, self._state.clock, self._work
         self.time_full_steps()
         if work.by_share:
-            steps_s = 1e-3 * (state.full_step_ms() or 0.0) * now.epochs * now.steps_per_epoch
-            now.budget_s = work.rho * (steps_s + state.compiling_s())
+            steps_s = 1e-3 * (state.full_step_ms() or 0.0) * clock.epochs * clock.steps_per_epoch
+            clock.budget_s = work.rho * (steps_s + state.compiling_s())
         self._plan()
-        if now.by_clock and now.stage:
-            for line in plan_lines(work, state.now(), now.stage):
+        if clock.by_clock and clock.stage:
+            for line in plan_lines(work, state.now(), clock.stage):
                 LOG.info(line)
 
     def _plan(self) -> None:
         """Plan what comes next; what goes on stays where that is nothing."""
-        state, now = self._state, self._state.clock
+        state, clock = self._state, self._state.clock
         stage = None if self._selected_before else next_stage(self._work, state.now())
         if stage is None:
             return
-        if stage.note and (now.stage is None or stage.note != now.stage.note):
+        if stage.note and (clock.stage is None or stage.note != clock.stage.note):
             LOG.info(stage.note)
         if not stage.trains:
             state.selector.mask = head_mask(state.model)
-        now.stage, now.stage_begun = stage, False
+        clock.stage, clock.stage_begun = stage, False
 
     @property
     def _head_alone(self) -> bool:

@@ -146,19 +146,21 @@ class MemoryLimit:
         if layers <= self.usable:
             LOG.info(
                 "memory: there is no room to score tensors: the last layers train. "
-                f"With {size_to_ask_for(asked)} or more tensors are selected by their scores"
+                f"With {size_to_ask_for(asked)} or more, or a smaller --batch-size, tensors are selected by "
+                "their scores"
             )
             return schemes.create("freeze-below")
         if solves and self.head_bytes <= self.usable:
             LOG.info(
                 "memory: there is no room to train layers: the head alone is solved on the features of the "
-                f"images. With {size_to_ask_for(layers)} or more other layers train as well"
+                f"images. With {size_to_ask_for(layers)} or more, or a smaller --batch-size, other layers "
+                "train as well"
             )
             return schemes.create("head-alone")
         how, least = ("the head alone", self.head_bytes) if solves else ("the last layers alone", layers)
         raise UsageError(
             f"memory: {self.limit / 1e9:.2f} GB are too little for this model. The least, with {how} in "
-            f"training, is {size_to_ask_for(least)}."
+            f"training, is {size_to_ask_for(least)}; a smaller --batch-size needs less."
         )
 
     def lines(self) -> Iterator[str]:

@@ -140,7 +140,7 @@ def next_stage(work: Work, now: Now) -> Optional[Stage]:
     for these would take the head's time, it is solved alone.
     """
     if not work.trains:
-        return Stage(False, False, 1.0)
+        return Stage(trains=False, last_layers=False, epochs=1.0)
     count = _intervals_left(work, now)
     if not count:
         return None
@@ -157,7 +157,8 @@ def next_stage(work: Work, now: Now) -> Optional[Stage]:
             trains, note = False, "the time allows the head alone, which is solved on the features of images"
         elif last_layers:
             note = "there is no time to score tensors: the last layers train"
-    return Stage(trains, last_layers, *_extent(work, now, count), note)
+    epochs, end_epoch, end_s, epoch_s = _extent(work, now, count, work.scores and not last_layers)
+    return Stage(trains, last_layers, epochs, end_epoch, end_s, epoch_s, note)
 
 
 def goes_on(work: Work, now: Now, share: float, cached: bool, again: bool = False) -> bool:
@@ -173,8 +174,10 @@ def goes_on(work: Work, now: Now, share: float, cached: bool, again: bool = Fals
         return True
     # A share of full training's time is worth an epoch at least, which then is made in any case.
     steps = (_LEAST_EPOCH if work.by_deadline else 1.0) * work.steps_per_epoch
-    steps = steps * (share or (_CACHED if cached and work.cached else 1.0)) + again * GRAPH_STEPS
-    needed_s = 1e-3 * steps * _full_ms(work, now) + again * parts_of(work, now, 0, False).pass_s
+    steps *= share or (_CACHED if cached and work.cached else 1.0)
+    needed_s = 1e-3 * steps * _full_ms(work, now)
+    if again:
+        needed_s += 1e-3 * GRAPH_STEPS * _full_ms(work, now) + parts_of(work, now, 0, False).pass_s
     return now.end_s - now.spent_s >= needed_s
 
 
@@ -219,10 +222,13 @@ def parts_of(work: Work, now: Now, intervals: int, scored: bool) -> Parts:
     assert now.end_s is not None
     full_s, head = 1e-3 * _full_ms(work, now), work.solves and not now.intervals
     pass_s = work.steps_per_epoch * full_s * (work.profile.forward_share if work.profile else _FORWARD)
-    passes_s = pass_s * (max(intervals, head) if work.cached else head)
-    if head:
-        passes_s += work.solving_s + scored * work.sampled / work.steps_per_epoch * pass_s
-    selections_s = intervals * full_s * (GRAPH_STEPS * work.selects + _SCORING_STEPS * scored)
+    passes_s = intervals * pass_s if work.cached else 0.0
+    if head:  # on the features of the first such pass, or of one of its own
+        passes_s = max(passes_s, pass_s) + work.solving_s
+        if scored:
+            passes_s += work.sampled / work.steps_per_epoch * pass_s
+    selection = (GRAPH_STEPS if work.selects else 0.0) + (_SCORING_STEPS if scored else 0.0)
+    selections_s = intervals * full_s * selection
     return Parts(passes_s, selections_s, now.end_s - now.spent_s - passes_s - selections_s, pass_s)
 
 
@@ -243,7 +249,7 @@ def plan_lines(work: Work, now: Now, stage: Stage) -> List[str]:
 
 def _intervals_left(work: Work, now: Now) -> int:
     """Return how many intervals are to begin from now on; 0: the present one stays to the end."""
-    least, fitting = 0 if now.intervals else 1, _fitting(work, now)
+    least, fitting = 0 if now.intervals else 1, _fitting(work, now, work.scores)
     if not _by_rule(work):
         if now.end_s is None or fitting is None:  # asked where one is over
             return 1
@@ -256,8 +262,13 @@ def _intervals_left(work: Work, now: Now) -> int:
     return max(least, count)
 
 
-def _extent(work: Work, now: Now, count: int) -> Tuple[float, Optional[float], Optional[float], float]:
-    """Return epochs, end_epoch, end_s and epoch_s of the `Stage` that begins now, of `count` to come."""
+def _extent(
+    work: Work, now: Now, count: int, scored: bool
+) -> Tuple[float, Optional[float], Optional[float], float]:
+    """Return epochs, end_epoch, end_s and epoch_s of the `Stage` that begins now, of `count` to come.
+
+    `scored`: tensors are scored for it.
+    """
     if now.end_s is None:
         if _by_rule(work):
             epochs = (work.epochs - now.epoch) / count
@@ -271,7 +282,7 @@ def _extent(work: Work, now: Now, count: int) -> Tuple[float, Optional[float], O
     if not _by_rule(work):
         asked = float(work.interval or PLAIN_INTERVAL)
         return asked, now.epoch + asked, end_s, time_s / asked
-    fitting = _fitting(work, now)
+    fitting = _fitting(work, now, scored)
     assert fitting is not None
     epochs = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, fitting / count))
     return epochs, None, end_s, time_s / epochs
@@ -282,13 +293,13 @@ def _by_rule(work: Work) -> bool:
     return work.cached and work.selects and work.interval is None and work.profile is not None
 
 
-def _fitting(work: Work, now: Now) -> Optional[float]:
+def _fitting(work: Work, now: Now, scored: bool) -> Optional[float]:
     """Return how many epochs fit into what is left, as long as the rule has them; None: not known."""
     profile = work.profile
     if profile is None:
         return None
     if now.end_s is not None and _by_rule(work):
-        parts = parts_of(work, now, 1, work.scores)
+        parts = parts_of(work, now, 1, scored)
         return max(0.0, parts.training_s) / (_EPOCH * parts.pass_s)
     epoch = profile.forward_share if work.cached and work.selects else work.rho  # in epochs of full training
     if now.end_s is None:

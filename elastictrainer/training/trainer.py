@@ -338,6 +338,7 @@ class Trainer:
             )
             self._left = _Left()
             self.profile = None if self._owns_profile else self.profile
+        requirements.require_labels(self.model, minibatch[1][0])
         make_variables(self.model, *minibatch)
         requirements.require_trainable(self.model)
         optimizers.build(self.model.optimizer, self.model.trainable_variables)

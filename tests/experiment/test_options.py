@@ -29,6 +29,8 @@ def test_defaults_are_the_recipe_that_won():
     assert (settings.weight_decay, settings.optimizer, settings.head_init) == (5e-4, "adamw", "solve")
     assert settings.label_smoothing == 0.1 and rate_schedule(settings).shape == "cosine"
     assert settings.importance_batches == 5 and settings.scheme == "elastic"
+    assert read(["--time", "5m"]).scheme == "freeze-below"
+    assert read(["--time", "5m", "--scheme", "elastic"]).scheme == "elastic"
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,11 @@ def test_defaults_are_the_recipe_that_won():
 )
 def test_the_rate_is_higher_where_a_solved_head_and_a_part_of_the_layers_train(options, rate):
     assert learning_rate(read(options)) == rate == rate_schedule(read(options)).highest
+
+
+def test_the_rate_of_a_scheme_of_the_users_own_is_that_of_what_it_does():
+    settings = read(["--scheme", "my_schemes:Mine"])
+    assert (learning_rate(settings, True), learning_rate(settings, False)) == (3e-4, 1e-4)
 
 
 def test_command_line_wins_over_the_file(tmp_path):

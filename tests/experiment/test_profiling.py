@@ -59,7 +59,7 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
         obtained(1e6)
     with pytest.raises(UsageError, match="The least, with the last layers alone in training") as refused:
         obtained(1e6, solves=False)
-    least = parse_bytes(re.search(r"is (\S+)\.$", str(refused.value))[1])
+    least = parse_bytes(re.search(r"is (\S+GB);", str(refused.value))[1])
     assert obtained(least - 80e6) is None and "the head alone is solved" in said[-1]
     profile = obtained(least)
     assert limited(least, profile, resident.settled_bytes()).scheme(scheme, True).selects

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from builders import spoil
-from elastictrainer import RunError, UsageError
+from elastictrainer import RunError, Trainer, UsageError
 from elastictrainer.experiment.run import _reserve_s, train
 from elastictrainer.experiment.run_images import load_run_images
 from elastictrainer.experiment.settings import TrainSettings
@@ -72,6 +72,17 @@ def test_where_no_full_step_fits_the_head_alone_is_solved(settings, run, monkeyp
     assert not run.profile_path.exists()
 
 
+@pytest.mark.parametrize("scheme", ["elastic", "userschemes:ByLargestGradient"])
+def test_a_head_that_is_kept_has_the_rate_of_one_and_no_warm_up(settings, run, tmp_path, scheme):
+    own = {"optimizer": "adamw", "learning_rate": None, "schedule": "constant", "scheme": scheme}
+    train(settings(**own), run, resume=False)
+    solved = [line["learning_rate"] for line in run.metrics()[1:]]
+    assert solved[-1] == pytest.approx(3e-4)
+    again = RunFolder.create(tmp_path / "again")
+    train(settings(**own, init_from=str(run.path)), again, resume=False)
+    assert [line["learning_rate"] for line in again.metrics()] == pytest.approx([1e-4] * len(again.metrics()))
+
+
 def test_a_head_that_is_kept_cannot_be_trained_alone(settings, run, tmp_path):
     train(settings(), run, resume=False)
     again = settings(scheme="head-alone", init_from=str(run.path))
@@ -103,6 +114,29 @@ def test_a_finished_run_is_resumed_to_its_figures_left_alone_by_bad_requests_and
     summary = train(settings(output=str(run.path), overwrite=True), run, resume=False)
     assert summary["epochs"] == 1 and [line["epoch"] for line in run.metrics()] == [0, 1]
     assert run.config()["overwrite"] is False, "or its own settings would replace it"
+
+
+def test_a_finished_run_that_is_given_more_time_exports_anew_and_is_unfinished_meanwhile(
+    settings, run, monkeypatch, capsys
+):
+    chosen = settings(time="20s", export="keras")
+    train(chosen, run, resume=False)
+    (run.export_path / "model.tflite").write_bytes(b"of the model before")
+    first, whole = (run.export_path / "deployed.keras").read_bytes(), Trainer.fit
+
+    def interrupted(*arguments, **options):
+        whole(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_summary", lambda *_: None)
+        patch.setattr(Trainer, "fit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(chosen, run, resume=True, extra_time="2s")
+    assert not run.summary_path.exists(), "what is left can be resumed"
+    train(chosen, run, resume=True)
+    assert run.summary_path.exists() and (run.export_path / "deployed.keras").read_bytes() != first
+    assert "model.tflite is of the model before: et-export" in capsys.readouterr().out
 
 
 def test_an_image_that_was_cut_short_is_named_before_training(settings, run, image_folder):

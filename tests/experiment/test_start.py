@@ -56,7 +56,7 @@ def test_runs_of_one_second_have_folders_of_their_own(started, tmp_path):
     "settings, name",
     [
         ({"scheme": "full"}, "demo_full"),
-        ({"time": "1.5h"}, "demo_elastic_1.5h"),
+        ({"time": "1.5h"}, "demo_freeze-below_1.5h"),
         ({"time": "10m", "scheme": "full"}, "demo_full_10m"),
         ({"scheme": "usermodels:Odd", "rho": 0.25}, "demo_usermodels-Odd"),
     ],

@@ -67,7 +67,7 @@ def test_frozen_forward_work_is_cheaper_and_the_full_step_is_not():
 def chain_time(profile, mask):
     """The ms of a step by the paper's chain: shared work up to and with the earliest selected tensor."""
     shared = profile.shared.amount_at_first_member(profile.order)
-    return profile.forward_ms + shared[~profile.is_earlier(mask)].sum() + profile.t_dw[mask].sum()
+    return profile.forward_ms + shared[~profile.is_earlier(mask)].sum() + profile.t_alone[mask].sum()
 
 
 @pytest.mark.parametrize("frozen_saving", [0.0, 0.4])
@@ -97,6 +97,21 @@ def test_core_and_plots_import_no_tensorflow():
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_work_that_a_kernel_shares_with_the_gamma_of_its_norm_is_shown_as_the_kernels_own():
+    """Tensors k0, k1, g1 from the input; the gradient of k1 is that of g1, too."""
+    profile = dataclasses.replace(
+        chain(),
+        dw=CostGroups.singletons([2.0, 0.0, 0.5]),
+        dy=CostGroups.from_sets(3, [(0, 1, 2), (1, 2), (0,)], [4.0, 3.0, 1.0]),
+        t_update=np.array([0.1, 0.2, 0.3]),
+    )
+    np.testing.assert_allclose(profile.t_alone, [2.1, 0.2, 0.8])
+    np.testing.assert_allclose(profile.t_dw, [2.1, 3.2, 0.8])
+    np.testing.assert_allclose(profile.t_dy, [1.0, 0.0, 4.0])
+    shown_ms = sum(profile.t_dw + profile.t_dy + profile.t_forward)
+    assert shown_ms + profile.forward.always == pytest.approx(profile.full_ms)
 
 
 def test_the_smallest_ratio_is_never_above_one():

@@ -17,7 +17,8 @@ from builders import (
     weights_of,
 )
 from cache_builders import with_reuse
-from elastictrainer import RunFolder
+from clocks import SetClock
+from elastictrainer import Deadline, RunFolder
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
@@ -212,6 +213,26 @@ def test_a_resumed_run_goes_on_without_a_cache_where_there_is_no_room_any_more(t
     assert any(line.startswith("cached activations") for line in said[at:])
     # All but the opening, and eight steps of the interrupted epoch.
     assert history.elastic["cached_share"] == pytest.approx((96 - 3 - 8) / 96)
+
+
+@pytest.mark.parametrize(
+    ("interval", "more_s", "room", "written"),
+    [(None, 0.3, True, "again"), (None, 0.3, False, "not"), (4, 60.0, True, "new")],
+    ids=["its interval", "no room", "a new interval"],
+)
+def test_a_finished_run_that_is_given_more_time_writes_the_cache_that_it_reads(
+    tf, tmp_path, interval, more_s, room, written
+):
+    """Each look at the clock takes a twentieth of a second."""
+    run, options = RunFolder.create(tmp_path / "run"), {"deterministic": False, "interval": interval}
+    first = run_of(tf, run=run, deadline=Deadline(20.0, age_s=SetClock(tick_s=0.05)), **options)[1]
+    options["deadline"] = Deadline(20.0, more_s=more_s, age_s=SetClock(tick_s=0.05))
+    options["activation_cache"] = EXACT if room else without_room(tmp_path / "cache")
+    _, history, said = run_of(tf, run=run, resume=True, **options)
+    assert history.elastic["steps"] > first.elastic["steps"]
+    assert sum("writing the cache again" in line for line in said) == (written != "new")
+    assert any(line.startswith("not cached") for line in said) == (written == "not")
+    assert any(line.startswith("cached activations") for line in said) == (written == "new")
 
 
 def test_an_image_that_cannot_be_read_again_is_an_error_of_the_run(tf, tmp_path):

@@ -146,7 +146,7 @@ def test_a_pass_over_the_images_may_take_half_of_what_is_left():
     assert clock.pass_ends_s() == np.inf, "a share of full training's time ends no pass"
 
 
-def test_a_resumed_run_goes_on_with_its_stage_and_one_with_more_time_plans_anew():
+def test_a_resumed_run_goes_on_with_its_stage_and_more_time_is_still_there_after_an_interruption():
     time = SetClock()
     clock = Clock(1, 4, Deadline(100.0, age_s=time), Stopwatch(time))
     clock.stage = Stage(True, False, 4.0, None, 50.0, 5.0)
@@ -158,7 +158,10 @@ def test_a_resumed_run_goes_on_with_its_stage_and_one_with_more_time_plans_anew(
     assert resumed.stage == clock.stage and resumed.stage_begun
     extended = Clock(1, 4, Deadline(100.0, more_s=60.0, age_s=lambda: 5.0))
     extended.restore(saved)
-    assert extended.spent_s() == 35.0 and extended.end_s == 90.0 and extended.stage is None
+    assert extended.spent_s() == 35.0 and extended.end_s == 90.0
+    again = Clock(1, 4, Deadline(100.0, age_s=lambda: 7.0))
+    again.restore(extended.state())
+    assert again.spent_s() == 42.0 and again.end_s == 90.0 and again.stage == clock.stage
 
 
 @pytest.mark.parametrize("scheme", ["elastic", "full"])

@@ -80,6 +80,14 @@ def test_what_is_read_ahead_does_not_come_again(tf, images):
     assert "Minibatches" in line and "Trainer.fit" in line
 
 
+def test_the_data_is_told_of_the_end_of_the_last_epoch_too(tf, images):
+    data, options = sequence(tf, images)
+    assert not options
+    for call in (1, 2):
+        trained(tf, data, epochs=3)
+        assert data.epoch == 3 * call
+
+
 def test_labels_that_change_in_every_epoch_are_trained_on(tf, images):
     data, _ = sequence(tf, images, lambda epoch: np.full(COUNT, epoch % 3, "float32"))
     labels = trained(tf, data)[0].history["label"]

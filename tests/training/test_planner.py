@@ -87,6 +87,12 @@ def test_a_run_is_divided_into_intervals(changes, now, epochs, end_epoch, end_s)
         assert stage.epochs == pytest.approx(epochs)
 
 
+def test_where_there_is_no_time_for_scores_the_epochs_have_it():
+    stage, unscored = (next_stage(work_of(scores=scores), now_of(80.0)) for scores in (True, False))
+    assert stage.last_layers and not unscored.last_layers and stage.trains
+    assert stage.epochs == unscored.epochs > 1.5
+
+
 @pytest.mark.parametrize("asked, starts", [(5, [0, 5, 10]), (8, [0, 8]), (12, [0]), (1, list(range(12)))])
 @pytest.mark.parametrize("cached, end_s", [(True, None), (False, None), (True, 600.0)])
 def test_the_interval_that_is_asked_for_is_kept(asked, starts, cached, end_s):

@@ -1,4 +1,4 @@
-"""Trainer in the conventions of Keras: its data, callbacks, losses and metrics, through Keras' own loop."""
+"""Trainer in the conventions of Keras: its data, callbacks, losses and metrics."""
 
 import numpy as np
 import pytest
