@@ -7,15 +7,22 @@
 for the share `--rho` of them, and `head-alone` solves the head. Options after -- go to et-train in all runs.
 Accuracy is that of the test images in per cent, `fall` by how much it is below the solved head's. Finished
 runs of the output folder are kept. The table has each way's best rate, by the mean over the seeds.
+
+    python scripts/benchmarks/race.py --csv race_cub100.csv --plot race.png --title "MobileNetV2 on CUB100"
+
+With --plot nothing is trained: the file's rows of Keras 2, each with a time or rho, become a picture of
+accuracy over minutes of training; several seeds become their mean.
 """
 
 import argparse
+import csv
 import subprocess
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
+from elastictrainer.plotting.drawing import Drawing, of_scheme, pyplot, save
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
@@ -55,6 +62,36 @@ def best(rows):
     ]
 
 
+def draw(path, picture, title):
+    """Draw accuracy over minutes of training: a line for each way, a point for each rho or time."""
+    found = defaultdict(lambda: defaultdict(list))
+    with open(path, newline="") as file:
+        for row in (row for row in csv.DictReader(file) if row["stack"] == "Keras 2"):
+            minutes = float(row["training_s"] or 0) / 60
+            found[row["way"]][row["setting"]].append((minutes, float(row["accuracy"])))
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    for way, settings in found.items():
+        points = sorted((*np.mean(runs, axis=0), name, len(runs)) for name, runs in settings.items())
+        style = of_scheme(way)
+        minutes, accuracies = [p[0] for p in points], [p[1] for p in points]
+        axes.plot(minutes, accuracies, style.marker + "-", color=style.colour, label=way)
+        for x, y, name, count in points:
+            words = f"rho {name}" if name[0] == "0" else name.split()[0]
+            words += f", {count} seeds" if count > 1 else ""
+            left = way == "freeze-below"  # above its neighbour
+            place = {"xytext": (-7, 6) if left else (7, -12), "ha": "right" if left else "left"}
+            about = {"textcoords": "offset points", "fontsize": 8, "color": style.colour, **place}
+            axes.annotate(words, (x, y), **about)
+    axes.margins(y=0.1)
+    axes.set_xlim(0, 1.15 * axes.get_xlim()[1])
+    axes.set_xlabel("minutes of training: evaluation not counted")
+    axes.set_ylabel("accuracy on all test images (%)")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", frameon=False)
+    axes.set_title(title)
+    save(Drawing(figure, []), picture)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -66,8 +103,12 @@ def main():
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--output", type=Path, default=Path("benchmark-output/race"))
     parser.add_argument("--csv", type=Path, default=Path("benchmark-output/race.csv"))
+    parser.add_argument("--plot", metavar="FILE", help="a picture of the file's rows")
+    parser.add_argument("--title", default="", help="of the picture")
     parser.add_argument("options", nargs="*", help="of et-train, after --")
     given = parser.parse_args()
+    if given.plot:
+        return draw(given.csv, given.plot, given.title)
     rows = []
     for way in given.ways:
         for rho in given.rho[:1] if way in ("full", "head-alone") else given.rho:
