@@ -67,13 +67,13 @@ def reader(flowers12, cub100, mobilenet_weights, tmp_path):
     )
     (tmp_path / "my_schemes.py").write_text(f"import numpy as np\nimport tensorflow as tf\n{block}")
     # What Keras would download lies where it keeps its downloads.
-    weights = tmp_path / "keras" / "models" / mobilenet_weights.name
+    weights = tmp_path / "home" / ".keras" / "models" / mobilenet_weights.name
     weights.parent.mkdir(parents=True)
     shutil.copy(mobilenet_weights, weights)
     programs = Path(sys.executable).parent
     environment = {
         **os.environ,
-        "KERAS_HOME": str(tmp_path / "keras"),
+        "HOME": str(tmp_path / "home"),
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(tmp_path))),
     }
