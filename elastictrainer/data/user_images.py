@@ -185,7 +185,10 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileS
             raise UsageError(f"{path}, line {line}: {empty[0]} is empty.")
         if "split" in columns and row["split"] not in _SPLITS:
             raise UsageError(f"{path}, line {line}: split is {row['split']!r}; allowed: train, val, test.")
-    names, labels = np.unique([as_class_name(row["label"]) for row in rows.values()], return_inverse=True)
+    found_names, labels = np.unique(
+        [as_class_name(row["label"]) for row in rows.values()], return_inverse=True
+    )
+    names: List[str] = found_names.tolist()
     first: Dict[str, Tuple[int, int]] = {}
     for (line, row), label in zip(rows.items(), map(int, labels)):
         before, known = first.setdefault(row["path"], (line, label))
@@ -211,7 +214,7 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileS
         if not all(part in found and (found[part].labels == label).any() for part in expected):
             where = f"is not in all of {', '.join(expected)}" if "split" in columns else "has no usable image"
             raise UsageError(f"{path}: class {name!r} {where}.")
-    return names.tolist(), found
+    return names, found
 
 
 def _rows(path: Path) -> Tuple[List[str], Dict[int, Dict[str, str]]]:
