@@ -25,7 +25,7 @@ LIMITS = {
     "profiler": 1216,
     "models": 770,
     "steps": 1355,
-    "data": 956,
+    "data": 960,
     "runs": 545,
     "(top)": 150,
 }

@@ -7,7 +7,6 @@ import tensorflow as tf
 from elastictrainer.errors import UsageError, reason
 from elastictrainer.steps.keras_compat.fitting import (
     PASSED_BY,
-    changed_since_compile,
     is_compiled,
     lacks_labels,
     own_methods,
@@ -46,9 +45,6 @@ def require_supported(model: tf.keras.Model, pauses: bool = True) -> None:
                 raise UsageError(f"the {kind} {type(owner).__name__} has its own {name}, {why}.")
     if not is_compiled(model):
         raise UsageError("the model is not compiled: call compile(optimizer=..., loss=...) first.")
-    changed = changed_since_compile(model)
-    if changed:
-        raise UsageError(f"`trainable` of {changed} was set after compile: compile the model again.")
     if model.run_eagerly:
         raise UsageError("run_eagerly=True runs every op, wanted or not: leave it out.")
     if getattr(model, "jit_compile", False):

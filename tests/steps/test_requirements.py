@@ -255,19 +255,6 @@ def test_a_way_of_training_that_excludes_selection_is_refused(tf, options, messa
         require_supported(model)
 
 
-@pytest.mark.skipif(KERAS_3, reason="Keras 3 trains what is trainable now")
-def test_what_was_frozen_after_compile_is_told(tf):
-    model = tf.keras.Sequential(
-        [tf.keras.Input((4,)), tf.keras.layers.Dense(3, name="a"), tf.keras.layers.Dense(1)]
-    )
-    model.compile("sgd", "mse")
-    model.layers[0].trainable = False
-    with pytest.raises(UsageError, match="`trainable` of a was set after compile"):
-        require_supported(model)
-    model.compile("sgd", "mse")
-    require_supported(model)
-
-
 @pytest.mark.skipif(KERAS_3, reason="of Keras 2, whose loss is that of the regularisers then")
 def test_labels_that_were_forgotten_are_asked_for(tf):
     layer = tf.keras.layers.Dense(1, kernel_regularizer="l2")

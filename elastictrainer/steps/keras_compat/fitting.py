@@ -68,12 +68,6 @@ def lacks_labels(model: tf.keras.Model, labels: Any) -> bool:
     return not KERAS_3 and labels is None and bool(model.loss)
 
 
-def changed_since_compile(model: tf.keras.Model) -> str:
-    """Return the name of a layer whose `trainable` Keras 2 has as it was at compile; none: ""."""
-    before = {} if KERAS_3 else model._compiled_trainable_state
-    return next((layer.name for layer, trainable in before.items() if layer.trainable != trainable), "")
-
-
 def steps_per_execution(model: tf.keras.Model) -> int:
     """Return the steps per execution of the compiled model; 0 where Keras 2 chooses."""
     if getattr(model, "autotune_steps_per_execution", False):
