@@ -240,7 +240,6 @@ def _read_labels(
 
     features = name_parts(name, tables)["train"].features
     image, label = _columns(name, features, label_column)
-    # What has no label is None, or -1 among numbers. Some collections keep back those of their test images.
     for split, table in tables.items():
         lacking = [column for column in (image, label) if column not in table.column_names]
         if lacking:
@@ -248,9 +247,10 @@ def _read_labels(
     values = {split: table.select_columns([label])[:][label] for split, table in tables.items()}
     if any(isinstance(value, (list, dict)) for column in values.values() for value in column):
         raise UsageError(
-            f"{name}: the column {label} has several values in a row; one label an image is needed: another "
-            "column (--label-column)."
+            f"{name}: the column {label} has several values in a row. An image has one label: name another "
+            "column (--label-column NAME)."
         )
+    # What has no label is None, or -1 among numbers. Some collections keep back those of their test images.
     if all(value in (None, -1) for value in values.get("test", [0])):
         del tables["test"]
     parts = name_parts(name, {split: (table, values[split]) for split, table in tables.items()})

@@ -26,7 +26,7 @@ from elastictrainer.plotting.drawing import Drawing, of_scheme, pyplot, save
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
-_COLUMNS = ["way", "rho", "rate", "seed", "accuracy", "head", "fall", "training s"]
+_COLUMNS = ["way", "setting", "rate", "seed", "accuracy", "head", "fall", "training_s"]
 
 
 def options_of(way, rho, epochs):
@@ -66,7 +66,7 @@ def draw(path, picture, title):
     """Draw accuracy over minutes of training: a line for each way, a point for each rho or time."""
     found = defaultdict(lambda: defaultdict(list))
     with open(path, newline="") as file:
-        for row in (row for row in csv.DictReader(file) if row["stack"] == "Keras 2"):
+        for row in (row for row in csv.DictReader(file) if row.get("stack", "Keras 2") == "Keras 2"):
             minutes = float(row["training_s"] or 0) / 60
             found[row["way"]][row["setting"]].append((minutes, float(row["accuracy"])))
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
@@ -103,7 +103,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--output", type=Path, default=Path("benchmark-output/race"))
     parser.add_argument("--csv", type=Path, default=Path("benchmark-output/race.csv"))
-    parser.add_argument("--plot", metavar="FILE", help="a picture of the file's rows")
+    parser.add_argument("--plot", metavar="FILE", help="of a picture of the CSV file's rows")
     parser.add_argument("--title", default="", help="of the picture")
     parser.add_argument("options", nargs="*", help="of et-train, after --")
     given = parser.parse_args()
