@@ -105,6 +105,10 @@ class CostGroups:
         counts = [block[:, mask].sum(axis=1) for _, block in self._blocks()]
         return np.concatenate([np.zeros(0, np.int64), *counts])
 
+    def without(self, tensor: int) -> Mask:
+        """Return (G,) bool: the groups of which that tensor is no member."""
+        return self.members_in(np.arange(self.tensors) == tensor) == 0
+
     def groups_per_tensor(self) -> NDArray[np.int64]:
         """Return (N,) int: how many groups each tensor is in."""
         return sum((block.sum(axis=0) for _, block in self._blocks()), np.zeros(self.tensors, np.int64))

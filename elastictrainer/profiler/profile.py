@@ -151,25 +151,19 @@ class Profile:
         return self.dw.amount_per_tensor() + self.t_update
 
     @cached_property
-    def of_layers(self) -> Mask:
-        """Return (G,) bool: the groups of `dy` that are a layer's own, such as a folded kernel's gradient.
-
-        Activation gradients are needed by the tensor nearest the input, too.
-        """
-        return self.dy.members_in(np.arange(len(self)) == self.order[-1]) == 0
-
-    @cached_property
     def t_dw(self) -> Numbers:
         """Return (N,) ms: the tensor's weight gradient and its update (paper Sec. 5.1).
 
         What a folded kernel's gradient shares with that of its norm's gamma is the kernel's.
         """
-        return self.t_alone + self.dy.rows(self.of_layers).amount_at_first_member(self.order[::-1])
+        # Activation gradients are needed by the tensor nearest the input, too; other groups are a layer's own.
+        own = self.dy.rows(self.dy.without(self.order[-1]))
+        return self.t_alone + own.amount_at_first_member(self.order[::-1])
 
     @cached_property
     def t_dy(self) -> Numbers:
         """Return (N,) ms: dy groups whose member nearest the output is the tensor (paper Sec. 5.1)."""
-        return self.dy.rows(~self.of_layers).amount_at_first_member(self.order)
+        return self.dy.rows(~self.dy.without(self.order[-1])).amount_at_first_member(self.order)
 
     @cached_property
     def t_forward(self) -> Numbers:

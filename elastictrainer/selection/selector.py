@@ -250,7 +250,7 @@ class _Search:
         """
         groups, order = self._shared[k], self._profile.order
         yield k, self._alone[k], groups
-        own = groups.members_in(np.arange(len(order)) == order[-1]) == 0
+        own = groups.without(order[-1])
         if own.any():
             parts = groups.rows(own)
             parts = parts.scaled(1 / parts.members_in(np.ones(len(order), bool)))
