@@ -156,7 +156,7 @@ class Profile:
 
         What a folded kernel's gradient shares with that of its norm's gamma is the kernel's.
         """
-        # Activation gradients are needed by the tensor nearest the input, too; other groups are a layer's own.
+        # The tensor nearest the input needs all activation gradients; other groups are a layer's own.
         own = self.dy.rows(self.dy.without(self.order[-1]))
         return self.t_alone + own.amount_at_first_member(self.order[::-1])
 
