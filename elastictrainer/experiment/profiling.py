@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.cache.costs import with_cache_costs
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.data.image_data import Minibatch
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
@@ -25,6 +26,7 @@ from elastictrainer.runs import environment, resident
 from elastictrainer.runs.files import write_json
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import Record
+from elastictrainer.selection import schemes
 from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
@@ -134,7 +136,6 @@ def obtain_profile(
     named: Optional[str] = None,
     own: Optional[Path] = None,
     limit: Optional[float] = None,
-    solves: bool = False,
 ) -> Optional[Profile]:
     """Load the profile to train with, or make and write it.
 
@@ -151,11 +152,9 @@ def obtain_profile(
         own: the file of a resumed run's own profile. It is made again where it is damaged or of
             something else: another device, a container's limit, a power mode.
         limit: bytes of the process; None: as many as it takes.
-        solves: whether the head is to be solved, so that it can be trained alone.
 
     Raises:
-        UsageError: the `named` file, or the one that is needed, is damaged or of something else; or
-            `limit` is too little for any training.
+        UsageError: the `named` file, or the one that is needed, is damaged or of something else.
     """
     path = own or Path(named or profile_path(metadata))
     is_named = own is None and named is not None
@@ -176,7 +175,6 @@ def obtain_profile(
         minibatch = batch()
         limited = None if limit is None else _before_profile(limit, model, optimizer, minibatch, metadata)
         if limited is not None and not limited.examples:
-            limited.scheme(scheme, solves, profiled=False)
             return None
         LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         try:
@@ -191,6 +189,40 @@ def obtain_profile(
         where = "for this run alone" if short else str(path)
         LOG.info(f"profile: {where} (full step {profile.full_ms:.1f} ms, rho_min {profile.rho_min:.3f})")
     return profile
+
+
+def without_profile(
+    model: tf.keras.Model,
+    metadata: Record,
+    batch: Callable[[], Minibatch],
+    optimizer: tf.keras.optimizers.Optimizer,
+    cache: CacheSettings,
+    limit: Optional[float],
+    solves: bool,
+    by_deadline: bool,
+) -> Tuple[Scheme, CacheSettings]:
+    """Return the scheme of a run that was to select but has no profile, and the settings of its cache.
+
+    The last layers train, as many as a `limit` of bytes has room for. Without a deadline, full steps say what
+    a share of their time is; where there is no room for these, the head trains alone.
+
+    Args:
+        model, metadata, batch, optimizer, limit: as of `obtain_profile`.
+        cache: the settings that were asked for.
+        solves: whether the head is to be solved, so that it can be trained alone.
+        by_deadline: whether the run has one.
+
+    Raises:
+        UsageError: `limit` is too little for any training.
+    """
+    limited = None if limit is None else _before_profile(limit, model, optimizer, batch(), metadata)
+    if limited is None:
+        return schemes.LastLayers(), cache
+    scheme = limited.last_layers() if by_deadline else None
+    if scheme is None:
+        least = limited.last_layers_bytes(1) if by_deadline else limited.measuring_bytes(1)
+        scheme = limited.scheme(schemes.create("freeze-below"), solves, least)
+    return scheme, limited.cache(cache)
 
 
 def _effort(calibration_s: float, time_s: Optional[float]) -> Tuple[bool, Record]:

@@ -11,7 +11,7 @@ from typing import Callable, Optional, Tuple, Union
 import tensorflow as tf
 
 from elastictrainer.cache.settings import CacheSettings
-from elastictrainer.data.image_data import ImageData
+from elastictrainer.data.image_data import ImageData, Minibatch
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, profiling, run_images
 from elastictrainer.experiment.exporting import export_run
@@ -86,10 +86,15 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     solves = head == "solve" and not checkpointing.resumes  # what has trained has its head
     shape = (*data.image_size, model.input_shape[-1])
+    metadata = assembly.profile_metadata(settings, model, shape, len(data.class_names))
+
+    def minibatch() -> Minibatch:
+        return next(data.train(0))
+
     profile = profiling.obtain_profile(
         model,
-        assembly.profile_metadata(settings, model, shape, len(data.class_names)),
-        lambda: next(data.train(0)),
+        metadata,
+        minibatch,
         optimizer,
         scheme,
         settings.calibration_seconds,
@@ -97,7 +102,6 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         settings.profile,
         run.profile_path if resume and run.profile_path.exists() else None,
         limit,
-        solves,
     )
     if limit is None:
         profiling.note_shortage(profile)
@@ -119,15 +123,19 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         reserve_s = functools.partial(_reserve_s, record, len(settings.export_formats))
         deadline = Deadline(time_s, reserve_s, more_s, images=images, image_s=image_s)
     trained_by: Union[str, schemes.Scheme] = settings.scheme
-    interval = settings.interval
+    interval, cache = settings.interval, _cache(settings, run)
     if profile is None and scheme.selects:  # there was no room, or no time
-        trained_by, limit = schemes.LastLayers() if limit is None else "head-alone", None
-        interval = interval or _ENDLESS
+        by_deadline = time_s is not None
+        without, cache = profiling.without_profile(
+            model, metadata, minibatch, optimizer, cache, limit, solves, by_deadline
+        )
+        trained_by = without if without.trains else "head-alone"
+        interval, limit = interval or _ENDLESS, None
     trainer = Trainer(
         model,
         scheme=trained_by,
         probe=data.probe,
-        activation_cache=_cache(settings, run),
+        activation_cache=cache,
         rho=settings.rho,
         interval=interval,
         importance_batches=settings.importance_batches,

@@ -86,11 +86,19 @@ class LastLayers(Scheme):
 
     SHARE = 0.26
 
+    def __init__(self, tensors: Optional[int] = None):
+        """`tensors`: how many; None: the quarter."""
+        self.tensors = tensors
+
     def mask(self, model: "tf.keras.Model") -> np.ndarray:
         from elastictrainer.steps.tensor_kinds import head_mask
 
-        count = len(model.trainable_weights)
-        return (np.arange(count) >= round((1 - self.SHARE) * count)) | head_mask(model)
+        return self.of(len(model.trainable_weights)) | head_mask(model)
+
+    def of(self, count: int) -> np.ndarray:
+        """Return which of `count` tensors train, (count,) bool."""
+        tensors = count - round((1 - self.SHARE) * count) if self.tensors is None else self.tensors
+        return np.arange(count) >= count - tensors
 
 
 class HeadAlone(TraditionalTransferLearning):

@@ -125,7 +125,25 @@ class MemoryLimit:
 
         return lambda number: (tf.nest.map_structure(first, one) for one in minibatches(number))
 
-    def scheme(self, wanted: Scheme, solves: bool, profiled: bool = True) -> Scheme:
+    def last_layers_bytes(self, tensors: int) -> float:
+        """Return what a process takes that trains so many of the last tensors, and never a full step."""
+        mask = schemes.LastLayers(tensors).of(len(self.connected)) & self.connected
+        graph = self.step.graph.active_amount(mask)  # the two parts of a cached step are beside it
+        return self.step.total(mask) + graph + _READ_AHEAD + self.cache_bytes
+
+    def last_layers(self) -> Optional[Scheme]:
+        """Return the scheme of as many of the last layers as there is room for, a quarter of all tensors at
+        most; None: not one. It needs no profile.
+        """
+        most = int(schemes.LastLayers().of(len(self.connected)).sum())
+        fitting = (n for n in range(most, 0, -1) if self.last_layers_bytes(n) <= self.usable)
+        tensors = next(fitting, None)
+        if tensors is None:
+            return None
+        LOG.info(f"memory: the last {tensors} of {len(self.connected)} tensors train")
+        return schemes.LastLayers(tensors)
+
+    def scheme(self, wanted: Scheme, solves: bool, least: Optional[float] = None) -> Scheme:
         """Return the scheme that there is room for: the one `wanted`, or one that prepares less.
 
         Without scores the last layers train; then the head alone.
@@ -133,13 +151,13 @@ class MemoryLimit:
         Args:
             wanted: asked for; it selects.
             solves: whether the head is to be solved, so that it can be trained alone.
-            profiled: whether the profile is there; otherwise layers train only where it can be made.
+            least: bytes with which other layers than the head train; None: what the cheapest tensor takes.
 
         Raises:
             UsageError: none fits, with the least size that does.
         """
         measuring = self.measuring_bytes(1)
-        layers = self.layers_bytes if profiled else max(self.layers_bytes, measuring)
+        layers = self.layers_bytes if least is None else least
         asked = max(layers, measuring) if wanted.needs_scores else layers
         if asked <= self.usable:
             return wanted

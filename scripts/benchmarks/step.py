@@ -5,33 +5,52 @@
 All in turn in one process, from the same weights, on one minibatch; SGD, metrics updated. Times are CPU time
 of an image in ms, medians over rounds; ratios are medians of a round's. Memory is what a step's graph is
 reckoned to take above weights and slots.
+
+With --cached the last half of the tensors trains on cached activations: the pass that writes the cache, and
+the step that reads it, folded in the given batch over as they are in batches of 4.
 """
 
+import itertools
 import time
 
 import numpy as np
 
 import bench
+from elastictrainer.cache.activation_cache import ActivationCache
+from elastictrainer.cache.forward_pass import ForwardPass
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.profiler.profile_model import traced_memory
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
 
 KERAS, PLAIN, FOLDED = "Keras", "ours", "folded"
+_PLAIN_BATCH = 4  # of cached steps before they were folded
+_WARM_UP = 2  # rounds that build graphs
+
+
+def network(name):
+    from elastictrainer.experiment import assembly
+    from elastictrainer.models import zoo
+
+    assembly.configure(0)
+    size = zoo.default_image_size(name)
+    return zoo.create(name, 100, image_size=size, weights="none", head_init="glorot", augment="none"), size
+
+
+def minibatch(size, batch_size):
+    import tensorflow as tf
+
+    x = tf.random.uniform((batch_size, size, size, 3), 0, 255)
+    return x, tf.random.uniform((batch_size,), 0, 100, tf.int64)
 
 
 def variants(name, batch_size):
     """Return the functions to time by name: steps, then forward passes; and MB of a step by name."""
     import tensorflow as tf
 
-    from elastictrainer.experiment import assembly
-    from elastictrainer.models import zoo
-
-    assembly.configure(0)
-    size = zoo.default_image_size(name)
-    model = zoo.create(name, 100, image_size=size, weights="none", head_init="glorot", augment="none")
-    x = tf.random.uniform((batch_size, size, size, 3), 0, 255)
-    y = tf.random.uniform((batch_size,), 0, 100, tf.int64)
+    model, size = network(name)
+    x, y = minibatch(size, batch_size)
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy()
     model.compile(optimizers.make("sgd", 1e-6), classification_loss(), metrics=[accuracy], jit_compile=False)
     model.make_train_function()
@@ -51,21 +70,62 @@ def variants(name, batch_size):
     return found, memory
 
 
-def measure(name, batch_size, rounds):
-    """Return the row of a network."""
-    found, memory = variants(name, batch_size)
+def in_turn(found, rounds):
+    """Run the functions in turn; return by name the CPU milliseconds (rounds,) of each."""
     taken = {kind: [] for kind in found}
-    for number in range(rounds + 2):
+    for number in range(rounds + _WARM_UP):
         for kind, run in found.items():
             began = time.process_time()
             run()
-            if number >= 2:  # the first ones build graphs and warm up
-                taken[kind].append(1e3 * (time.process_time() - began) / batch_size)
+            if number >= _WARM_UP:
+                taken[kind].append(1e3 * (time.process_time() - began))
+    return {kind: np.array(values) for kind, values in taken.items()}
+
+
+def measure(name, batch_size, rounds):
+    """Return the row of a network."""
+    found, memory = variants(name, batch_size)
+    taken = {kind: values / batch_size for kind, values in in_turn(found, rounds).items()}
     row = {"model": name, "batch": batch_size}
     row.update((kind, float(np.median(values))) for kind, values in taken.items())
     for kind in (PLAIN, FOLDED):
-        over = np.divide(taken[f"{kind} step"], taken[f"{KERAS} step"])
+        over = taken[f"{kind} step"] / taken[f"{KERAS} step"]
         row.update({f"{kind}/{KERAS}": float(np.median(over)), f"{kind} MB": memory[kind]})
+    return row
+
+
+def cached_half(model, size, batch_size, fold, rounds):
+    """Return the pass and the step, as functions, that train the last half of the tensors on a cache."""
+    import tensorflow as tf
+
+    objective = Objective(model, classification_loss(), fold=fold)
+    optimizer = optimizers.make("sgd", 1e-6)
+    optimizers.build(optimizer, model.trainable_variables)
+    examples = minibatch(size, batch_size)
+    half = model.trainable_variables[len(model.trainable_variables) // 2 :]
+    cache = ActivationCache(
+        CompiledStep(objective, optimizer, half),
+        examples,
+        tuple(tf.TensorSpec(part.shape, part.dtype) for part in examples),
+        (rounds + _WARM_UP) * batch_size,
+        CacheSettings(),
+        ForwardPass(objective, optimizer, examples, None),
+    )
+    steps = itertools.count()
+    return lambda: cache.write(examples), lambda: float(cache.train(cache.read(0, next(steps))))
+
+
+def measure_cached(name, batch_size, rounds):
+    """Return the row of a network whose last half trains on cached activations."""
+    model, size = network(name)
+    batches = {PLAIN: _PLAIN_BATCH, FOLDED: batch_size}
+    made = {kind: cached_half(model, size, n, kind == FOLDED, rounds) for kind, n in batches.items()}
+    row = {"model": name, "batch": batch_size}
+    for number, part in enumerate(("pass", "cached step")):  # all passes: then the cache is whole
+        taken = in_turn({kind: functions[number] for kind, functions in made.items()}, rounds)
+        image = {kind: values / batches[kind] for kind, values in taken.items()}
+        row.update((f"{kind} {part}", float(np.median(values))) for kind, values in image.items())
+        row[f"{part} ratio"] = float(np.median(image[FOLDED] / image[PLAIN]))
     return row
 
 
@@ -74,7 +134,17 @@ def main():
         __doc__, "benchmark-output/step.json", ["mobilenetv2", "resnet50", "efficientnetb0"]
     )
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--cached", action="store_true", help="the cache's pass and steps")
     options = parser.parse_args()
+    if options.cached:
+        parts = [f"{kind} {part}" for part in ("pass", "cached step") for kind in (PLAIN, FOLDED)]
+        ratios = dict.fromkeys(("pass ratio", "cached step ratio"), ">19.2f")
+        results = bench.Results(
+            options, {"model": "<15", "batch": ">5", **dict.fromkeys(parts, ">20.1f"), **ratios}
+        )
+        for name in options.models:
+            results.add(measure_cached(name, options.batch_size, options.rounds))
+        return
     times = [f"{KERAS} step", *(f"{kind} {part}" for kind in (PLAIN, FOLDED) for part in ("step", "forward"))]
     columns = {"model": "<15", "batch": ">5", **dict.fromkeys(times, ">16.1f")}
     ratios = {f"{kind}/{KERAS}": ">14.2f" for kind in (PLAIN, FOLDED)}

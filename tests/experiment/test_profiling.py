@@ -9,6 +9,7 @@ import pytest
 import usermodels
 from builders import invented_profile, small_network
 from elastictrainer import UsageError
+from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.experiment import assembly, profiling
 from elastictrainer.experiment.settings import TrainSettings, parse_bytes
 from elastictrainer.profiler.cost_groups import CostGroups
@@ -50,17 +51,22 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
 
     monkeypatch.setattr(profiling, "traced_memory", with_larger_activations)
 
-    def obtained(limit, solves=True):
-        return profiling.obtain_profile(
-            model, metadata, lambda: images, optimizer, scheme, 0.0, limit=limit, solves=solves
-        )
+    def obtained(limit):
+        return profiling.obtain_profile(model, metadata, lambda: images, optimizer, scheme, 0.0, limit=limit)
+
+    def without(limit, solves=True, by_deadline=False):
+        assert obtained(limit) is None
+        return profiling.without_profile(
+            model, metadata, lambda: images, optimizer, CacheSettings(), limit, solves, by_deadline
+        )[0]
 
     with pytest.raises(UsageError, match="The least, with the head alone in training, is"):
-        obtained(1e6)
+        without(1e6)
     with pytest.raises(UsageError, match="The least, with the last layers alone in training") as refused:
-        obtained(1e6, solves=False)
+        without(1e6, solves=False)
     least = parse_bytes(re.search(r"is (\S+GB);", str(refused.value))[1])
-    assert obtained(least - 80e6) is None and "the head alone is solved" in said[-1]
+    assert not without(least - 80e6).trains and "the head alone is solved" in said[-1]
+    assert without(least - 80e6, by_deadline=True).tensors, "last layers need no profile"
     profile = obtained(least)
     assert limited(least, profile, resident.settled_bytes()).scheme(scheme, True).selects
 

@@ -15,6 +15,7 @@ from elastictrainer.experiment.run_images import load_run_images
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.runs import resident
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.training.clock import process_age_s
 from elastictrainer.training.memory import MemoryLimit
 
 
@@ -69,6 +70,15 @@ def test_where_no_full_step_fits_the_head_alone_is_solved(settings, run, monkeyp
     assert summary["full_step_ms"] is None and summary["selections"] == 0
     assert run.metrics()[0]["test_accuracy"] == summary["accuracy"]
     assert TrainSettings(**run.config()) == dataclasses.replace(chosen, precision="float32")
+    assert not run.profile_path.exists()
+
+
+@pytest.mark.slow
+def test_within_a_limit_without_time_for_a_profile_the_last_layers_train(settings, run, monkeypatch):
+    monkeypatch.setattr(resident, "give_back_freed_memory", lambda: None)
+    chosen = settings(scheme="freeze-below", memory="64GB", time=f"{process_age_s() + 15:.0f}s")
+    summary = train(chosen, run, resume=False)
+    assert summary["scheme"] == "LastLayers" and summary["steps"] >= 1
     assert not run.profile_path.exists()
 
 

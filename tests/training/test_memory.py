@@ -75,6 +75,21 @@ def test_the_cache_gets_a_quarter_of_what_the_cheapest_step_leaves(profile):
     assert limit.step_bytes + limit.cache_bytes + 50 * _MB == pytest.approx(limit.usable)
 
 
+def test_without_a_profile_as_many_of_the_last_layers_train_as_fit(profile):
+    count = len(profile)
+    quarter = int(schemes.LastLayers().of(count).sum())
+
+    def last(above):
+        return limit_of(profile, above * _MB).last_layers()
+
+    assert last(10_000).tensors == quarter
+    assert last(60) is None
+    for above in range(80, 800, 20):
+        limit, found = limit_of(profile, above * _MB), last(above)
+        takes = [limit.last_layers_bytes(n) for n in range(1, quarter + 1)]
+        assert (0 if found is None else found.tensors) == sum(np.array(takes) <= limit.usable)
+
+
 def test_less_and_less_trains_within_less_and_less(profile):
     """A step of one tensor takes 40 MB, scores 100 MB for one example; 50 MB are for minibatches."""
     elastic, said = schemes.create("elastic"), listen()
@@ -85,7 +100,7 @@ def test_less_and_less_trains_within_less_and_less(profile):
     assert scheme(190) is elastic and not said
     assert scheme(125).solver is schemes.create("freeze-below").solver
     assert "the last layers train. With" in said.pop()
-    assert isinstance(scheme(125, profiled=False), schemes.HeadAlone), "no room to make a profile"
+    assert isinstance(scheme(125, least=1e9), schemes.HeadAlone), "no room to make a profile"
     assert isinstance(scheme(70), schemes.HeadAlone)
     assert "the head alone is solved" in said.pop()
     with pytest.raises(
