@@ -69,12 +69,12 @@ class Selector:
         """Return whether tensors are selected at every interval."""
         return self._solver is not None
 
-    def score(self, last_layers: bool = False) -> None:
-        """Score the tensors for the interval to come, where that is needed; `last_layers`: it is not."""
-        self.importance = self._score(self.interval) if self._score and not last_layers else None
+    def score(self, scoring: bool = True) -> None:
+        """Score the tensors for the interval to come, where its selection needs that and `scoring`."""
+        self.importance = self._score(self.interval) if self._score and scoring else None
 
     def begin(self, share: float, cached: bool) -> Mask:
-        """Begin the next interval, with what `score` has found; `settle` comes next.
+        """Select for the next interval, with what `score` has found; it begins when `settle` is called.
 
         Args:
             share: time of a step over a full one's; it is brought into what is possible.
@@ -84,11 +84,10 @@ class Selector:
             (N,) bool: what trains.
         """
         self._record = self._at_interval() if self.interval and not self.selects else {}
-        self.interval += 1
         return self.select(share, cached)
 
     def select(self, share: float, cached: bool) -> Mask:
-        """Select for the interval that has begun; again, where its activations could not be cached."""
+        """Select; also for an interval that goes on, where its activations cannot be cached."""
         if self._solver is None:
             return self.mask
         assert self.profile is not None
@@ -122,10 +121,11 @@ class Selector:
             self._record["predicted_bytes"] = possible.memory.total(mask)
         return mask
 
-    def settle(self, step: int) -> None:
+    def settle(self, step: int, again: bool = False) -> None:
         """Log what trains from step number `step` on, and freeze the rest, once it is known whether the
-        interval is cached.
+        interval is cached. `again`: in an interval that goes on.
         """
+        self.interval += not again
         if self._record:
             self._log({"step": step, **self._record})
         if self.selects:

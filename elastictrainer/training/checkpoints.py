@@ -24,7 +24,7 @@ from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.clock import CHECKPOINT
 from elastictrainer.training.state import Values
 
-_FORMAT = 3  # of a checkpoint's state, counted up by each change of it
+_FORMAT = 4  # of a checkpoint's state, counted up by each change of it
 _KEEP = 2  # checkpoints: the newest, and one more should it be damaged
 _VARIABLES = "variables"
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]

@@ -166,14 +166,14 @@ class Evaluation(TrainerCallback):
 
     def evaluate(self, epoch: int) -> Values:
         """Evaluate where it is time to; a solved head where enough images fit into little of the time."""
-        self.run_state.sampled, ending = {}, self._is_ending(epoch)
+        self.run_state.evaluated, ending = {}, self._is_ending(epoch)
         if epoch and not (ending or self._is_due(epoch)):
             return {}
         limit_s = self._limit_s(ending, of_head=not epoch)
         if not epoch and limit_s < min(_WORTH, self._images) * (self.run_state.clock.image_s or 0.0):
             return {}
         score = self._score(epoch, limit_s)
-        self.run_state.sampled = {"evaluated_images": score.images, "accuracy_error": score.error}
+        self.run_state.evaluated = {"evaluated_images": score.images, "accuracy_error": score.error}
         return {"val_loss": score.loss, "val_accuracy": score.accuracy}
 
     def _limit_s(self, ending: bool, of_head: bool = False) -> float:

@@ -14,6 +14,7 @@ from elastictrainer.steps.objective import Minibatch, crossentropy_terms, not_fi
 from elastictrainer.steps.timing import CACHE_WRITE
 from elastictrainer.training.clock import HEAD, Clock
 from elastictrainer.training.feed import Feed
+from elastictrainer.training.planner import HeadWork
 from elastictrainer.training.state import Values
 
 # Images that a provisional head is solved on, where tensors are scored before the pass over all of them:
@@ -52,22 +53,16 @@ class HeadPass:
 
     def solve_on_sample(self) -> None:
         """Solve on the first images, so that the head knows enough for tensors to be scored."""
-        self._read(self.sampled)
+        self._read(self.work.sample)
         self._solve()
         self.clear()
 
-    @property
-    def sampled(self) -> int:
-        """Return the number of minibatches that `solve_on_sample` reads."""
-        size, steps = self._feed.batch_size, self._clock.steps_per_epoch
-        wanted = max(_LEAST, _PER_CLASS * self.head.classes)
-        return max(1, min(-(-wanted // size), int(_MOST_SHARE * steps)))
-
     @functools.cached_property
-    def solving_s(self) -> float:
-        """Return the seconds that solving on the features of all images takes at most."""
-        images = self._feed.batch_size * self._clock.steps_per_epoch
-        return solving_s(images, int(self.head.kernel.shape[0]), self.head.classes)
+    def work(self) -> HeadWork:
+        """Return what solving takes, at most."""
+        size, steps, classes = self._feed.batch_size, self._clock.steps_per_epoch, self.head.classes
+        sample = max(1, min(-(-max(_LEAST, _PER_CLASS * classes) // size), int(_MOST_SHARE * steps)))
+        return HeadWork(sample, solving_s(size * steps, int(self.head.kernel.shape[0]), classes))
 
     def clear(self) -> None:
         """Drop the features collected so far."""

@@ -23,14 +23,7 @@ from elastictrainer.training.feed import Feed
 from elastictrainer.training.graphs import Graphs
 from elastictrainer.training.head import HeadPass
 from elastictrainer.training.memory import MemoryLimit
-from elastictrainer.training.planner import (
-    Stage,
-    Work,
-    goes_on,
-    next_stage,
-    plan_lines,
-    step_share,
-)
+from elastictrainer.training.planner import Planner, Stage
 from elastictrainer.training.state import RunState, Values
 
 # With MobileNetV2, building the graphs of the first interval takes at most this share of what scoring
@@ -61,26 +54,25 @@ class Loop:
     def __init__(
         self,
         run_state: RunState,
-        work: Work,
+        planner: Planner,
         feed: Feed,
         graphs: Graphs,
         cache: CachedSteps,
         head: Optional[HeadPass],
         limit: Optional[MemoryLimit],
         opening: int,
-        selected_before: bool,
     ):
         """Take the parts of a run, whose selector is made.
 
         Args:
+            planner: knows what the run has to do, not yet how it stands.
             head: solves the head before the first interval; None: it stays.
             limit: of memory; None: any. Full steps are timed on smaller minibatches within it.
-            opening: full steps before the first selection.
-            selected_before: the selection of an earlier run stays: no interval begins.
+            opening: steps before the first selection.
         """
-        self._state, self._work, self._feed, self._graphs = run_state, work, feed, graphs
+        self._state, self._initial_planner, self._feed, self._graphs = run_state, planner, feed, graphs
         self._steps, self.cache, self._head, self._limit = graphs.steps, cache, head, limit
-        self._opening, self._selected_before = opening, selected_before
+        self._opening = opening
         self._compilation = compilation(run_state.model)
         self._trainable = self._trainable_now()
         # Of the latest steps, which are all cached or none is, and which train the same tensors:
@@ -115,7 +107,6 @@ class Loop:
         # BackupAndRestore puts a model back to a later epoch.
         first = initial_epoch(model, self._feed.first_epoch, state.clock.steps_per_epoch)
         state.clock.epochs -= first - self._feed.first_epoch
-        self._work = dataclasses.replace(self._work, epochs=state.clock.epochs)
         self._feed.first_epoch = first
         if not state.progress.step:
             self._start()
@@ -123,7 +114,7 @@ class Loop:
             if state.clock.deadline and state.clock.deadline.more_s:
                 self._plan()
             if state.clock.stage_begun or state.progress.batch:  # an interval to come writes its own cache
-                self._go_on(self.cache.resume)
+                self._go_on()
         logs: Values = {}
         while not self._over():
             logs = self._epoch(first + state.progress.epoch, given, told) or logs
@@ -195,12 +186,11 @@ class Loop:
         self._set_rate()
         if not progress.step:
             state.clock.began_s = state.clock.spent_s()
-        cached = self.cache.uses_cache
         if self._head_alone:
             done = self._solved_step()
         else:
-            done = self._cached_step() if cached else self._whole_step()
-        self._predict(cached)
+            done = self._cached_step() if self.cache.uses_cache else self._whole_step()
+        self._predict()
         progress.predicted_ratio += self._ratio
         progress.flops += self._flops
         if done.timed:
@@ -273,62 +263,76 @@ class Loop:
             self._set_rate()  # tensors are scored with it; that of a run with more time was zero
             self._begin(clock.stage)
         elif not progress.batch:
-            self._go_on(self.cache.refresh_cache)
+            self._go_on()
 
     def _begin(self, stage: Stage) -> None:
-        """Begin an interval: score and select tensors, write the cache, solve the head. Or solve it alone."""
-        state, selector, watch = self._state, self._state.selector, self._state.clock.watch
+        """Begin a stage: score and select tensors, write the cache, solve the head. Or solve that alone."""
+        state, selector = self._state, self._state.selector
         head = None if selector.interval else self._head
         self.cache.free_cache()
         if stage.trains:
-            if head and self._work.scores and not stage.last_layers:
-                with watch.lap(laps.HEAD):
-                    head.solve_on_sample()
-            with watch.lap(laps.IMPORTANCE):
-                try:
-                    selector.score(stage.last_layers)
-                except NotFinite as error:
-                    raise state.diverged(str(error).partition(". ")[0]) from None
-            share = self._step_share(stage, self._work.cached)  # now, for scoring has taken time
-            with watch.lap(laps.SELECTION):
-                mask = selector.begin(share, self._work.cached)
-            if self._work.cached and not mask.all():
-                cached = self._try(lambda: self.cache.write_cache(mask, head))
-                if head and not cached:
-                    head.clear()
+            self._select(stage, head)
+        solved: Values = {}
         if head:
-            with watch.lap(laps.HEAD):
-                about = head.finish()
-            state.progress.start_loss = about["loss"]
-            self._predict(self.cache.uses_cache)
-            if stage.trains and not goes_on(self._work, state.now(), self._ratio, self.cache.uses_cache):
+            with state.clock.watch.lap(laps.HEAD):
+                solved = head.finish()
+            state.progress.start_loss = solved["loss"]
+            self._predict()
+            if stage.trains and not self._planner().goes_on(self._ratio, self.cache.uses_cache):
                 LOG.info("there is no time to train layers: the solved head stays")
                 self.cache.free_cache()
-                selector.interval -= 1  # it has not begun: with more time it does
-                stage = state.clock.stage = dataclasses.replace(stage, trains=False)
-                selector.mask = head_mask(state.model)
+                stage = dataclasses.replace(stage, trains=False)
+                self._take(stage)
         if stage.trains:
             selector.settle(state.progress.step)
         state.clock.stage_begun = True
         if head:
-            # `finish` solves the head on the features of the whole pass: only now are its weights final.
-            state.tell("on_head", {**about, **state.tell("evaluate", 0)})
-            # The cache holds the provisional head where the selection leaves it out.
-            self._go_on(self.cache.refresh_cache)
-            took_s, image_s = about["seconds"] / about["images"], state.clock.image_s
-            state.clock.image_s = image_s and min(image_s, took_s)  # what was expected may have been too much
-            if self._work.trains and not stage.trains and goes_on(self._work, state.now(), 0.0, True, True):
-                LOG.info("there is time left: layers train as well")
-                self._work, self._head = dataclasses.replace(self._work, solves=False), None
-                self._plan()
-                self._begin_or_go_on()
+            self._begin_with_head(stage, solved)
 
-    def _go_on(self, write: Callable[[], None]) -> None:
-        """Go on with an interval whose cache `write` writes again, where it has to."""
-        if not self._try(write):
-            self._state.selector.settle(self._state.progress.step)
+    def _select(self, stage: Stage, head: Optional[HeadPass]) -> None:
+        """Score and select the tensors of an interval, and write its cache; `head` takes the features."""
+        state, selector, watch = self._state, self._state.selector, self._state.clock.watch
+        planner = self._initial_planner
+        if head and planner.scheme.needs_scores and stage.scoring:
+            with watch.lap(laps.HEAD):
+                head.solve_on_sample()
+        with watch.lap(laps.IMPORTANCE):
+            try:
+                selector.score(stage.scoring)
+            except NotFinite as error:
+                raise state.diverged(str(error).partition(". ")[0]) from None
+        share = self._step_share(stage, planner.cached)  # now, for scoring has taken time
+        with watch.lap(laps.SELECTION):
+            mask = selector.begin(share, planner.cached)
+        if planner.cached and not mask.all():
+            cached = self._try_to_cache(lambda: self.cache.write_cache(mask, head))
+            if head and not cached:
+                head.clear()
 
-    def _try(self, write: Callable[[], None]) -> bool:
+    def _begin_with_head(self, stage: Stage, solved: Values) -> None:
+        """Tell the callbacks of the solved head, and train layers after all where it has left time for that.
+
+        The features of the whole pass have given the head its weights only now: a cache written before holds
+        others where the selection leaves the head out.
+        """
+        state, clock = self._state, self._state.clock
+        state.tell("on_head", {**solved, **state.tell("evaluate", 0)})
+        self._go_on()
+        # What was expected of an image may have been too much.
+        clock.image_s = clock.image_s and min(clock.image_s, solved["seconds"] / solved["images"])
+        planner = self._planner()
+        if planner.scheme.trains and not stage.trains and planner.goes_on(0.0, True, again=True):
+            LOG.info("there is time left: layers train as well")
+            self._initial_planner, self._head = dataclasses.replace(self._initial_planner, head=None), None
+            self._plan()
+            self._begin_or_go_on()
+
+    def _go_on(self) -> None:
+        """Go on with an interval, whose cache is written again where it has to be."""
+        if not self._try_to_cache(self.cache.go_on):
+            self._state.selector.settle(self._state.progress.step, again=True)
+
+    def _try_to_cache(self, write: Callable[[], None]) -> bool:
         """Write a cache; where that cannot be, select for steps that do all work, and return False."""
         try:
             write()
@@ -344,36 +348,54 @@ class Loop:
 
     def _step_share(self, stage: Stage, cached: bool) -> float:
         """Return the time that a step of the interval may take, over a full step's."""
-        watch, now = self._state.clock.watch, self._state.now()
+        watch, planner = self._state.clock.watch, self._planner()
         scoring_s = _LIKE_SCORING * watch.of(laps.IMPORTANCE, FULL_TRACING)
-        graphs_s = watch.of(TRACING) / now.intervals if now.intervals else scoring_s
-        return step_share(self._work, now, stage, cached, graphs_s)
+        graphs_s = watch.of(TRACING) / planner.intervals if planner.intervals else scoring_s
+        return planner.step_share(stage, cached, graphs_s)
+
+    def _planner(self) -> Planner:
+        """Return the planner of the run as it stands."""
+        state, clock = self._state, self._state.clock
+        return dataclasses.replace(
+            self._initial_planner,
+            epochs=clock.epochs,
+            intervals=state.selector.interval,
+            epoch=state.progress.epoch,
+            spent_s=clock.spent_s(),
+            end_s=clock.end_s,
+            ending_s=clock.ending_s,
+            full_ms=state.full_step_ms(),
+            image_s=clock.image_s,
+        )
 
     def _start(self) -> None:
         """Plan a run from its beginning, set its budget where that is a share of full training's time, and
         say how its time is divided.
         """
-        state, clock, work = self._state, self._state.clock, self._work
+        state, clock, planner = self._state, self._state.clock, self._initial_planner
         self.time_full_steps()
-        if work.by_share:
+        if planner.ends_by == "share":
             steps_s = 1e-3 * (state.full_step_ms() or 0.0) * clock.epochs * clock.steps_per_epoch
-            clock.budget_s = work.rho * (steps_s + state.compiling_s())
+            clock.budget_s = planner.rho * (steps_s + state.compiling_s())
         self._plan()
         if clock.by_clock and clock.stage:
-            for line in plan_lines(work, state.now(), clock.stage):
+            for line in self._planner().lines(clock.stage):
                 LOG.info(line)
 
     def _plan(self) -> None:
         """Plan what comes next; what goes on stays where that is nothing."""
-        state, clock = self._state, self._state.clock
-        stage = None if self._selected_before else next_stage(self._work, state.now())
+        clock, stage = self._state.clock, self._planner().next_stage()
         if stage is None:
             return
         if stage.note and (clock.stage is None or stage.note != clock.stage.note):
             LOG.info(stage.note)
+        self._take(stage)
+        clock.stage_begun = False
+
+    def _take(self, stage: Stage) -> None:
+        self._state.clock.stage = stage
         if not stage.trains:
-            state.selector.mask = head_mask(state.model)
-        clock.stage, clock.stage_begun = stage, False
+            self._state.selector.mask = head_mask(self._state.model)
 
     @property
     def _head_alone(self) -> bool:
@@ -392,7 +414,7 @@ class Loop:
         needless = not selector.selects and selector.mask.all()
         if needless or state.clock.deadline is not None or (state.progress.timed_full_ms and not again):
             return
-        if not self._work.trains or (limit is not None and not limit.times_full_steps):
+        if not self._initial_planner.scheme.trains or (limit is not None and not limit.times_full_steps):
             if selector.profile is not None:
                 state.progress.timed_full_ms.append(selector.profile.full_ms)
             return
@@ -409,9 +431,8 @@ class Loop:
                         full.trace(*self._feed.spec)
                 stack.enter_context(watch.lap(laps.TIMING))
             # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
-            probe = self._feed.probe if limit is None else limit.shortened(self._feed.probe)
             scale = 1.0 if limit is None else limit.scale
-            timed = time_steps(full, probe(state.progress.step))
+            timed = time_steps(full, self._feed.endless_probe(state.progress.step))
             state.progress.timed_full_ms += [scale * ms for ms in timed]
 
     def _set_rate(self) -> None:
@@ -423,9 +444,9 @@ class Loop:
     def _trainable_now(self) -> List[int]:
         return [id(v) for v in self._state.model.trainable_variables]
 
-    def _predict(self, cached: bool) -> None:
+    def _predict(self) -> None:
         """Set what the profile says of a step, where that has changed."""
-        selector = self._state.selector
+        selector, cached = self._state.selector, self.cache.uses_cache
         alike = cached, selector.mask.tobytes()
         if alike != self._alike:
             self._alike = alike

@@ -29,11 +29,11 @@ from elastictrainer.training.checkpoints import Checkpointing
 from elastictrainer.training.clock import BUILDING, CALIBRATION, Clock, Deadline, Stopwatch
 from elastictrainer.training.feed import Feed, Probe
 from elastictrainer.training.fit_data import effective_cache, run_data
-from elastictrainer.training.graphs import Graphs, check_tensors, make_graphs, make_scorer, make_selector
+from elastictrainer.training.graphs import Graphs, check_tensors, make_graphs, make_selector
 from elastictrainer.training.head import HeadPass
 from elastictrainer.training.loop import Loop
 from elastictrainer.training.memory import limited
-from elastictrainer.training.planner import PLAIN_INTERVAL, Work, require_reachable
+from elastictrainer.training.planner import PLAIN_INTERVAL, Planner, require_reachable
 from elastictrainer.training.state import RunState, Values, summary_of
 
 _OPENING = 48  # full steps before the first selection where the head is not solved
@@ -278,10 +278,7 @@ class Trainer:
         if scheme.selects and profile is None:
             profile = _profiled(self.model, steps, minibatch, clock)
         cached = cache.mode != "off" and not (short and scheme.selects)
-        why = self._why_uncacheable(profile, feed.spec) if cached else ""
-        if why:
-            LOG.info(f"not cached: {why}")
-        cached = cached and not why
+        cached = cached and self._is_cacheable(profile, feed.spec)
         if cached and profile is not None and profile.cache is None:
             with clock.watch.lap(CALIBRATION):
                 profile = costs.with_cache_costs(profile, steps.objective, self.model.optimizer, minibatch)
@@ -298,35 +295,31 @@ class Trainer:
                 LOG.info(line)
             profile, cache = dataclasses.replace(profile, memory=limit.step), limit.cache(cache)
             scheme = limit.scheme(scheme, solves and not resumed)
-        work = Work(
-            profile=profile,
-            epochs=clock.epochs,
-            steps_per_epoch=clock.steps_per_epoch,
-            rho=1.0 if state.rho is None else state.rho,
-            by_share=cached and scheme.selects and not self._deterministic and not clock.deadline,
-            interval=self._interval,
-            by_deadline=clock.deadline is not None,
+            feed.probe_examples = limit.examples
+        by_share = cached and scheme.selects and not self._deterministic
+        planner = Planner(
+            scheme,
+            profile,
+            clock.epochs,
+            clock.steps_per_epoch,
             batch_size=feed.batch_size,
-            trains=scheme.trains,
-            selects=scheme.selects,
-            scores=scheme.needs_scores,
+            rho=1.0 if state.rho is None else state.rho,
+            ends_by="deadline" if clock.deadline else "share" if by_share else "steps",
+            interval=self._interval,
             cached=cached,
-            solves=solves,
-            sampled=head.sampled if head else 0,
-            solving_s=head.solving_s if head else 0.0,
+            head=head.work if head else None,
         )
-        scorer = graphs.scorer if scheme is self.scheme else make_scorer(scheme, steps)
-        batches, note = self.importance_batches, state.note_selection
-        state.selector = make_selector(scheme, profile, steps, scorer, feed.probe, batches, note, limit)
-        keeps = False
-        if short and left.policy is not None and self._still_selected(clock.steps_per_epoch):
-            keeps = True
-            state.selector.restore(left.policy)
+        state.selector = make_selector(
+            scheme, profile, steps, graphs.scorer, feed.probe, state.note_selection, limit
+        )
         # With a head that is not solved the importances of the tensors below it mean nothing.
-        opened = not work.scores or solves or left.steps
+        opened = not scheme.needs_scores or solves or left.steps
         opening = 0 if opened else max(1, min(_OPENING, clock.steps_per_epoch // 4))
+        if short and left.policy is not None and self._still_selected(clock.steps_per_epoch):
+            state.selector.restore(left.policy)
+            opening = clock.steps_per_epoch  # all: the selection of the earlier run stays
         cached_steps = CachedSteps(state, feed, steps, cache)
-        return Loop(state, work, feed, graphs, cached_steps, head, limit, opening, keeps)
+        return Loop(state, planner, feed, graphs, cached_steps, head, limit, opening)
 
     def _graphs_for(self, minibatch: Minibatch, spec: Any) -> Graphs:
         """Return the graphs of training on minibatches of `spec`; what depends on other ones is forgotten."""
@@ -344,15 +337,18 @@ class Trainer:
         optimizers.build(self.model.optimizer, self.model.trainable_variables)
         return make_graphs(self.model, self.scheme, spec, self._fold)
 
-    def _why_uncacheable(self, profile: Optional[Profile], spec: Any) -> str:
-        """Return why activations cannot be cached; empty where they can. `spec`: of any minibatch."""
+    def _is_cacheable(self, profile: Optional[Profile], spec: Any) -> bool:
+        """Return whether activations can be cached; logs why not. `spec`: of any minibatch."""
         parts = [part for part in tf.nest.flatten(spec) if part is not None]
+        why = ""
         if not all(isinstance(part, tf.TensorSpec) for part in parts):
-            return "the data has ragged or sparse parts"
+            why = "the data has ragged or sparse parts"
         # Times measured in this run must not affect the selections.
-        if self._deterministic and profile is not None and profile.cache is None:
-            return "the profile does not have the costs of a cache (et-profile measures them)"
-        return ""
+        elif self._deterministic and profile is not None and profile.cache is None:
+            why = "the profile does not have the costs of a cache (et-profile measures them)"
+        if why:
+            LOG.info(f"not cached: {why}")
+        return not why
 
     def _still_selected(self, steps_per_epoch: int) -> bool:
         """Return whether the selection of an earlier run is to be trained on; logs why not."""

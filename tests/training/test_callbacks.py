@@ -306,7 +306,7 @@ def test_a_loss_far_above_its_start_is_said_once_with_half_the_rate(tf, losses, 
 def test_an_accuracy_far_below_the_heads_is_said_once(tf, head, epochs, error, line):
     lines, watching = listen(), RisingLoss(10)
     model = SimpleNamespace(optimizer=tf.keras.optimizers.SGD(0.001))
-    watching.run_state = SimpleNamespace(model=model, rates=None, sampled={"accuracy_error": error})
+    watching.run_state = SimpleNamespace(model=model, rates=None, evaluated={"accuracy_error": error})
     watching.on_head({} if head is None else {"val_accuracy": head})
     for epoch, accuracy in enumerate(epochs):
         watching.on_epoch_end(epoch, {} if accuracy is None else {"val_accuracy": accuracy})

@@ -241,19 +241,19 @@ def test_there_is_nothing_to_sample_without_a_deadline_or_with_time_enough(tf, m
     without = test.evaluation(model, 100.0)
     without.run_state.clock = Clock(2, 4)
     without.evaluate(0)
-    assert without.run_state.sampled["accuracy_error"] == 0 and test.read == [(None, None)] * 2
+    assert without.run_state.evaluated["accuracy_error"] == 0 and test.read == [(None, None)] * 2
 
 
 def test_a_solved_head_is_evaluated_in_little_of_the_time_and_a_sample_is_no_result(tf, model):
     test = Images(tf, 4000, lambda now: 0.01)
     evaluation = test.evaluation(model, 400.0, image_s=0.01)
     evaluation.evaluate(0)
-    record = evaluation.run_state.sampled
+    record = evaluation.run_state.evaluated
     assert 1000 <= record["evaluated_images"] <= 1220 and test.now <= 12.2, "3 % are 12 s: 1,200 images"
     assert record["accuracy_error"] > 0 and evaluation.state() == []
     evaluation.run_state.model.stop_training = True
     evaluation.evaluate(1)
-    assert evaluation.run_state.sampled["evaluated_images"] == 4000, "the time that is left"
+    assert evaluation.run_state.evaluated["evaluated_images"] == 4000, "the time that is left"
     evaluation.run_state.progress.epoch_done(1.0)
     read = len(test.read)
     assert evaluation.conclude()["accuracy"] == 0.7 and len(test.read) == read, "these weights are known"

@@ -57,12 +57,9 @@ def test_the_process_as_it_is_counts_as_taken(profile):
     assert limit.examples == 4 and limit.scale == 1
 
 
-def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scaled(profile, tf):
+def test_full_steps_that_do_not_fit_take_fewer_examples_and_their_times_are_scaled(profile):
     limit = limit_of(profile, 280 * _MB)  # of 400 MB a half fits, with 50 MB for minibatches
     assert limit.examples == 2 and 1 < limit.scale <= 2
-    images = tf.ones((4, 8, 8, 3))
-    x, (y, weights) = next(limit.shortened(lambda number: [(images, (tf.ones((4,)), None))])(0))
-    assert x.shape[0] == y.shape[0] == 2 and weights is None
     assert any("2 of 4 images" in line for line in limit.lines())
 
 
