@@ -94,7 +94,7 @@ class Loop:
         """
         state, model = self._state, self._state.model
         verbose = given.get("verbose", 1)
-        told = tf.keras.callbacks.CallbackList(
+        keras_callbacks = tf.keras.callbacks.CallbackList(
             list(callbacks),
             add_history=True,
             add_progbar=verbose != 0,
@@ -103,7 +103,7 @@ class Loop:
             epochs=given["epochs"],
             steps=state.clock.steps_per_epoch,
         )
-        told.on_train_begin()
+        keras_callbacks.on_train_begin()
         # BackupAndRestore puts a model back to a later epoch.
         first = initial_epoch(model, self._feed.first_epoch, state.clock.steps_per_epoch)
         state.clock.epochs -= first - self._feed.first_epoch
@@ -117,8 +117,8 @@ class Loop:
                 self._go_on()
         logs: Values = {}
         while not self._over():
-            logs = self._epoch(first + state.progress.epoch, given, told) or logs
-        told.on_train_end(logs)
+            logs = self._epoch(first + state.progress.epoch, given, keras_callbacks) or logs
+        keras_callbacks.on_train_end(logs)
         return model.history
 
     def _over(self) -> bool:
@@ -127,7 +127,7 @@ class Loop:
             return False
         return self._state.model.stop_training or (not clock.by_clock and progress.epoch >= clock.epochs)
 
-    def _epoch(self, epoch: int, given: Values, told: Any) -> Values:
+    def _epoch(self, epoch: int, given: Values, keras_callbacks: Any) -> Values:
         """Make the steps of an epoch, or those that are left of it; returns its logs, none without a step."""
         state, model = self._state, self._state.model
         if not state.progress.batch:
@@ -135,10 +135,10 @@ class Loop:
         # Meters see the steps alone; evaluation and an epoch's last callbacks come after `on_steps_end`.
         with state.clock.watch.lap(LOOP):
             state.tell("on_steps_begin")
-            told.on_epoch_begin(epoch)
+            keras_callbacks.on_epoch_begin(epoch)
             while state.progress.batch < state.clock.steps_per_epoch and not model.stop_training:
                 batch = state.progress.batch
-                told.on_train_batch_begin(batch)
+                keras_callbacks.on_train_batch_begin(batch)
                 try:
                     results = self._step()
                 except StopIteration:
@@ -149,23 +149,20 @@ class Loop:
                     )
                     model.stop_training = True
                     break
-                told.on_train_batch_end(batch, results)
+                keras_callbacks.on_train_batch_end(batch, results)
             self._feed.end_epoch()
         state.tell("on_steps_end")
         if not state.progress.batch:  # the data ended with the epoch before: this one is none
             return {}
-        logs: Values = {}
-        for name, value in model.get_metrics_result().items():
-            array = np.asarray(value)
-            logs[name] = array if array.ndim else array.item()
-        logs.update(self._validated(epoch, given, told))
+        results = {name: np.asarray(value) for name, value in model.get_metrics_result().items()}
+        logs: Values = {name: value if value.ndim else value.item() for name, value in results.items()}
+        logs.update(self._validated(epoch, given, keras_callbacks))
         logs.update(state.tell("evaluate", state.progress.epoch + 1))
-        told.on_epoch_end(epoch, logs)
+        keras_callbacks.on_epoch_end(epoch, logs)
         # Keras' callbacks see what `Model.fit` would give them; its History has more.
-        ratio = state.ratio(state.epoch_step_ms())
-        more = {"ratio": np.nan if ratio is None else ratio, "selected": int(state.selector.mask.sum())}
-        for name, value in more.items():
-            model.history.history.setdefault(name, []).append(value)
+        ratio, history = state.ratio(state.epoch_step_ms()), model.history.history
+        history.setdefault("ratio", []).append(np.nan if ratio is None else ratio)
+        history.setdefault("selected", []).append(int(state.selector.mask.sum()))
         state.progress.epoch_done(state.clock.watch.training())
         state.tell("on_epoch_done")
         return logs
@@ -213,9 +210,9 @@ class Loop:
 
     def _cached_step(self) -> _Done:
         """Train on the next minibatch of the cache."""
-        watch, first, new = self._state.clock.watch, not self._state.progress.batch, self.cache.unread
+        watch, first = self._state.clock.watch, not self._state.progress.batch
         # An epoch's first step finds cold caches, and the first of a cache runs a new graph.
-        lap, timed = (TRACING, False) if new else (CACHE_READ, not first)
+        lap, timed = (TRACING, False) if self.cache.unread else (CACHE_READ, not first)
         start = watch.clock()
         with watch.lap(lap):
             loss = self.cache.step()
@@ -223,12 +220,8 @@ class Loop:
 
     def _whole_step(self) -> _Done:
         """Do all work of a step on the next minibatch of the data; StopIteration where that has ended."""
-        watch, first, mask = (
-            self._state.clock.watch,
-            not self._state.progress.batch,
-            self._state.selector.mask,
-        )
-        start = watch.clock()
+        watch, mask = self._state.clock.watch, self._state.selector.mask
+        first, start = not self._state.progress.batch, watch.clock()
         with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
             minibatch = self._feed.fetch()
         start = watch.clock() if first else start
@@ -411,8 +404,8 @@ class Loop:
         timed.
         """
         state, model, selector, limit = self._state, self._state.model, self._state.selector, self._limit
-        needless = not selector.selects and selector.mask.all()
-        if needless or state.clock.deadline is not None or (state.progress.timed_full_ms and not again):
+        trains_all = not selector.selects and selector.mask.all()
+        if trains_all or state.clock.deadline is not None or (state.progress.timed_full_ms and not again):
             return
         if not self._initial_planner.scheme.trains or (limit is not None and not limit.times_full_steps):
             if selector.profile is not None:
@@ -455,22 +448,17 @@ class Loop:
                 self._ratio = profile.step_time(selector.mask) / profile.full_ms
                 self._flops = profile.step_flops(selector.mask) or 0.0
 
-    def _validated(self, epoch: int, given: Values, told: Any) -> Values:
+    def _validated(self, epoch: int, given: Values, keras_callbacks: Any) -> Values:
         """Return the entries of validation for an epoch's logs, where `fit` was asked for it."""
         data, every = given.get("validation_data"), given.get("validation_freq") or 1
         due = (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
         if data is None or not due:
             return {}
         x, y, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
+        size = given.get("validation_batch_size") or given.get("batch_size")
+        options = {"sample_weight": weights, "batch_size": size, "steps": given.get("validation_steps")}
         with self._state.clock.watch.lap(VALIDATION):
             results = self._state.model.evaluate(
-                x,
-                y,
-                sample_weight=weights,
-                batch_size=given.get("validation_batch_size") or given.get("batch_size"),
-                steps=given.get("validation_steps"),
-                callbacks=told,
-                verbose=0,
-                return_dict=True,
+                x, y, **options, callbacks=keras_callbacks, verbose=0, return_dict=True
             )
         return {f"val_{name}": value for name, value in results.items()}

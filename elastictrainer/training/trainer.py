@@ -209,12 +209,12 @@ class Trainer:
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
-        savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
-        require_supported_callbacks(callbacks, self.model.optimizer, bool(savers), self.rates)
+        saver = next((callback for callback in ours if isinstance(callback, Checkpointing)), None)
+        require_supported_callbacks(callbacks, self.model.optimizer, saver is not None, self.rates)
         epochs, first_epoch = given.setdefault("epochs", 1), given.get("initial_epoch", 0)
         if epochs <= first_epoch:  # a training that is over is started again
             return _trained_no_epoch(self.model, callbacks)
-        if any(saver.resume for saver in savers) and not callable(given.get("x")):
+        if saver and saver.resume and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         given = validation_split_off(given)
         cache, reason = effective_cache(self.activation_cache, given)
@@ -235,15 +235,13 @@ class Trainer:
             for callback in ours:
                 stack.enter_context(callback.fit_context())
             with clock.watch.lap(BUILDING):
-                loop = self._prepare(state, feed, cache, any(saver.resumes for saver in savers))
+                loop = self._prepare(state, feed, cache, saver is not None and saver.resumes)
             stack.callback(loop.cache.free_cache)
             self.model.stop_training = False
-            for saver in savers:
-                if saver.resume:
-                    saver.restore_run()
-            # What other callbacks have done after a step is saved with it.
-            others = [callback for callback in callbacks if callback not in savers]
-            history = loop.run(given, [*others, *savers])
+            if saver and saver.resume:
+                saver.restore_run()
+            # Saved last: with what other callbacks have done after a step.
+            history = loop.run(given, sorted(callbacks, key=lambda callback: callback is saver))
             if not selects and not self._left.timed_full_ms:
                 loop.time_full_steps(again=True)  # the machine may have changed since the start
             summary = summary_of(state)

@@ -122,14 +122,10 @@ def test_an_op_is_frozen_where_it_depends_on_inputs_and_on_nothing_that_changes(
     assert {"y", "output", "loss"} <= moving and not frozen & moving
 
 
-def test_what_dropout_mixes_is_not_stored_up_to_the_next_weight(ops):
+def test_shapes_masks_and_what_dropout_mixes_up_to_the_next_weight_are_not_stored(ops):
     unstored = op_names(ops, ops.unstored)
-    assert {"dropped", "relu"} <= unstored and not {"x", "features", "later"} & unstored
-
-
-def test_masks_and_shapes_are_not_stored(ops):
-    assert {"shape", "draw", "mask"} <= op_names(ops, ops.unstored)
-    assert op_names(ops, ops.random) == {"draw"}
+    assert {"shape", "draw", "mask", "dropped", "relu"} <= unstored
+    assert not {"x", "features", "later"} & unstored and op_names(ops, ops.random) == {"draw"}
 
 
 def tensor(tf, shape, dtype="float32"):
@@ -162,5 +158,4 @@ def test_wide_numbers_are_stored_as_asked(tf, dtype, floats, stored):
 def test_sizes_of_rows_and_minibatches(tf):
     features = tensor(tf, (4, 8, 2))
     assert (row_bytes(features, "float16"), row_bytes(features, "float32")) == (32, 64)
-    assert minibatch_mb(features, 4) == pytest.approx(4 * 64e-6)
-    assert minibatch_mb(features, 5) == np.inf
+    assert (minibatch_mb(features, 4), minibatch_mb(features, 5)) == (pytest.approx(4 * 64e-6), np.inf)
