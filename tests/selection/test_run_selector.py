@@ -36,8 +36,8 @@ class Run:
             log=self.records.append,
         )
 
-    def begin(self, step, share, cached, last_layers=False):
-        self.selector.score(last_layers)
+    def begin(self, step, share, cached, scoring=True):
+        self.selector.score(scoring)
         mask = self.selector.begin(share, cached)
         self.selector.settle(step)
         return mask
@@ -121,11 +121,11 @@ def test_a_restored_selector_goes_on_where_it_was():
     assert (after.selector.mask == before.selector.mask).all() and after.selector.interval == 1
 
 
-@pytest.mark.parametrize("importances, last_layers", [(None, False), ([], True)])
-def test_without_scores_the_last_layers_train_and_nothing_is_said_of_importance(importances, last_layers):
+@pytest.mark.parametrize("importances, scoring", [(None, True), ([], False)])
+def test_without_scores_the_last_layers_train_and_nothing_is_said_of_importance(importances, scoring):
     solver = freeze_below if importances is None else "dp"
     run = Run(CHAIN, importances, solver)
-    assert np.flatnonzero(run.begin(0, 0.7, False, last_layers)).tolist() == [2, 3]
+    assert np.flatnonzero(run.begin(0, 0.7, False, scoring)).tolist() == [2, 3]
     assert not any("importance" in key for key in run.records[0]) and "importance" not in run.said[0]
     assert run.selector.state()["importance"] is None
 
@@ -137,7 +137,7 @@ def test_without_a_solver_the_mask_stays_and_figures_are_logged_at_every_interva
         selector.score()
         assert selector.begin(1.0, cached=False) is mask and selector.select(1.0, cached=False) is mask
         selector.settle(step)
-        selector.settle(step)  # where the interval turned out not to be cached
+        selector.settle(step, again=True)  # where the interval turned out not to be cached
     assert records == [{"step": 10, "pruned": 3}, {"step": 20, "pruned": 3}]
     assert not selector.selects and selector.masks == [] and selector.interval == 3
     restored = Selector(mask)

@@ -31,8 +31,7 @@ class InterruptedData(ArrayData):
 
     def __init__(self, tf, when=None):
         super().__init__(tf, steps=STEPS)
-        self.when = when
-        self.evaluations = 0
+        self.when, self.evaluations = when, 0
 
     def train(self, epoch, first=0):
         for number, batch in enumerate(super().train(epoch, first), first):
@@ -69,18 +68,15 @@ class Run:
     def fit(self, data, resume=False):
         options = {"scheme": self._scheme, "profile": self._profile, "rho": 0.9, "epochs": EPOCHS}
         options.update(interval=1, importance_batches=2, deterministic=True, activation_cache="off")
-        options.update(run=self.folder, resume=resume)
-        return train_classifier(self._tf, self.model, data, self.optimizer, **options)
+        run = self.folder, resume
+        return train_classifier(self._tf, self.model, data, self.optimizer, *run, **options)
 
     def result(self):
         """Return the parts that must be equal: variables, metrics and selections, without measured times."""
         metrics = [{k: v for k, v in record.items() if k not in CLOCKED} for record in self.folder.metrics()]
-        variables = [
-            *self.model.variables,
-            *optimizers.variables_of(self.optimizer),
-            *random_states(self.model),
-        ]
-        return [v.numpy() for v in variables], metrics, self.folder.selections()
+        model, optimizer = self.model, optimizers.variables_of(self.optimizer)
+        variables = [v.numpy() for v in [*model.variables, *optimizer, *random_states(model)]]
+        return variables, metrics, self.folder.selections()
 
 
 @pytest.mark.usefixtures("sigint")
@@ -218,30 +214,25 @@ def test_what_is_not_finite_is_not_saved(tf, profile, tmp_path, when, message):
     assert again.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["steps"] == STEPS * EPOCHS
 
 
-def test_divergence_stops_the_run_and_says_where(tf, tmp_path):
-    run, sgd = RunFolder.create(tmp_path / "run"), optimizers.make("sgd", 1e20)
+def test_a_run_that_diverges_is_ended_and_one_without_a_checkpoint_starts_anew(tf, profile, tmp_path):
+    fresh = Run(tf, profile, tmp_path / "run", "full")
+    fresh.optimizer = optimizers.make("sgd", 1e20)
     with pytest.raises(RunError, match="at step .*learning-rate"):
-        train_classifier(tf, small_network(tf), ArrayData(tf, steps=6), sgd, scheme="full", run=run)
-
-
-def test_a_run_without_a_checkpoint_starts_anew(tf, profile, tmp_path):
+        fresh.fit(ArrayData(tf, steps=STEPS))
     fresh = Run(tf, profile, tmp_path / "run", "full")
     fresh.folder.add_metrics({"epoch": 1})  # what a killed process may have left
     assert fresh.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["epochs"] == EPOCHS
     assert [record["epoch"] for record in fresh.folder.metrics()] == [1, 2, 3, 4]
 
 
-def test_another_runs_checkpoints_are_refused(tf, tmp_path):
+def test_another_runs_checkpoints_are_refused_and_data_that_is_no_function_to_resume_on(tf, tmp_path):
     run = RunFolder(tmp_path / "run")
     fit(tf, [Checkpointing(run)])
     with pytest.raises(UsageError, match="earlier run.*resume=True"):
         fit(tf, [Checkpointing(run)])
-    fit(tf, [Checkpointing(run, resume=True)])
-
-
-def test_only_data_from_a_function_can_be_resumed(tf, tmp_path):
+    saver = Checkpointing(run, resume=True)
+    fit(tf, [saver])
     trainer = compiled_trainer(tf, small_network(tf), scheme="full")
-    saver = Checkpointing(RunFolder.create(tmp_path / "run"), resume=True)
     with pytest.raises(UsageError, match=r"\(epoch, first\)"):
         trainer.fit(np.zeros((8, 8, 8, 3)), np.zeros(8), callbacks=[saver])
 
