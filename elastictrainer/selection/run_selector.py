@@ -69,12 +69,12 @@ class Selector:
         """Return whether tensors are selected at every interval."""
         return self._solver is not None
 
-    def score(self, scoring: bool = True) -> None:
-        """Score the tensors for the interval to come, where its selection needs that and `scoring`."""
-        self.importance = self._score(self.interval) if self._score and scoring else None
+    def score(self, last_layers: bool = False) -> None:
+        """Score the tensors for the interval to come, where that is needed; `last_layers`: it is not."""
+        self.importance = self._score(self.interval) if self._score and not last_layers else None
 
     def begin(self, share: float, cached: bool) -> Mask:
-        """Select for the next interval, with what `score` has found; it begins when `settle` is called.
+        """Begin the next interval, with what `score` has found; `settle` comes next.
 
         Args:
             share: time of a step over a full one's; it is brought into what is possible.

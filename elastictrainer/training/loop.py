@@ -291,7 +291,7 @@ class Loop:
                 head.solve_on_sample()
         with watch.lap(laps.IMPORTANCE):
             try:
-                selector.score(stage.scoring)
+                selector.score(not stage.scoring)
             except NotFinite as error:
                 raise state.diverged(str(error).partition(". ")[0]) from None
         share = self._step_share(stage, planner.cached)  # now, for scoring has taken time

@@ -36,8 +36,8 @@ class Run:
             log=self.records.append,
         )
 
-    def begin(self, step, share, cached, scoring=True):
-        self.selector.score(scoring)
+    def begin(self, step, share, cached, last_layers=False):
+        self.selector.score(last_layers)
         mask = self.selector.begin(share, cached)
         self.selector.settle(step)
         return mask
@@ -121,11 +121,11 @@ def test_a_restored_selector_goes_on_where_it_was():
     assert (after.selector.mask == before.selector.mask).all() and after.selector.interval == 1
 
 
-@pytest.mark.parametrize("importances, scoring", [(None, True), ([], False)])
-def test_without_scores_the_last_layers_train_and_nothing_is_said_of_importance(importances, scoring):
+@pytest.mark.parametrize("importances, last_layers", [(None, False), ([], True)])
+def test_without_scores_the_last_layers_train_and_nothing_is_said_of_importance(importances, last_layers):
     solver = freeze_below if importances is None else "dp"
     run = Run(CHAIN, importances, solver)
-    assert np.flatnonzero(run.begin(0, 0.7, False, scoring)).tolist() == [2, 3]
+    assert np.flatnonzero(run.begin(0, 0.7, False, last_layers)).tolist() == [2, 3]
     assert not any("importance" in key for key in run.records[0]) and "importance" not in run.said[0]
     assert run.selector.state()["importance"] is None
 
