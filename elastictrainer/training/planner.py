@@ -153,8 +153,8 @@ class Planner:
         if head_first and GRAPH_STEPS * self._full_s > left_s:
             note = "the time allows the head alone, which is solved on the features of images"
             return replace(stage, trains=False, note=note)
-        note = "" if scoring else "there is no time to score tensors: the last layers train"
-        return replace(stage, scoring=scoring, note=note)
+        note = "there is no time to score tensors: the last layers train"
+        return replace(stage, scoring=scoring, note="" if scoring or not scheme.importance_metric else note)
 
     def goes_on(self, share: float, cached: bool, again: bool = False) -> bool:
         """Return whether steps follow now that the head is solved: there is time for enough of them.

@@ -120,6 +120,7 @@ def test_less_and_less_is_prepared_in_less_and_less_time():
     assert (kinds.count("head"), kinds.index("scores")) == (46, 79)
     alone, layers = (next(stage for stage in found.values() if kind(stage) == which) for which in order[:2])
     assert "head alone" in alone.note and "score" in layers.note and found[199].note == ""
+    assert {stage.note for stage in stages(**UNSCORED).values() if stage.trains} == {""}, "nothing to score"
 
 
 def test_a_head_that_is_not_solved_is_no_result_and_no_time_is_too_short():
