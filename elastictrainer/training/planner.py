@@ -1,13 +1,12 @@
 """The planner of a run: what comes next, by what is left of its time. Pure functions, no TensorFlow."""
 
 from dataclasses import dataclass, replace
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Protocol
 
 import numpy as np
 
 from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
-from elastictrainer.selection.schemes import Scheme
 
 PLAIN_INTERVAL = 4  # epochs between two selections where nothing is cached; the paper has 3 to 4
 _FEWEST_EPOCHS, _MOST_EPOCHS = 1.0, 12.0  # of an interval: more than the most add nothing
@@ -52,6 +51,19 @@ class Stage:
         if self.end_epoch is not None:
             return epoch >= self.end_epoch - 0.5
         return self.end_s is not None and spent_s >= self.end_s - self.epoch_s / 2
+
+
+class Scheme(Protocol):
+    """What is asked of a scheme, which may load TensorFlow: see `selection.schemes`."""
+
+    trains: bool
+    importance_metric: Optional[str]
+
+    @property
+    def selects(self) -> bool: ...
+
+    @property
+    def needs_scores(self) -> bool: ...
 
 
 class HeadWork(NamedTuple):
