@@ -18,7 +18,6 @@ from elastictrainer.steps.tensor_kinds import head_mask
 from elastictrainer.steps.timing import CACHE_READ, time_steps
 from elastictrainer.training import clock as laps
 from elastictrainer.training.cached_steps import CachedSteps
-from elastictrainer.training.clock import FULL_TRACING, LOOP, STEPS, TRACING, VALIDATION
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.graphs import Graphs
 from elastictrainer.training.head import HeadPass
@@ -133,7 +132,7 @@ class Loop:
         if not state.progress.batch:
             model.reset_metrics()
         # Meters see the steps alone; evaluation and an epoch's last callbacks come after `on_steps_end`.
-        with state.clock.watch.lap(LOOP):
+        with state.clock.watch.lap(laps.LOOP):
             state.tell("on_steps_begin")
             keras_callbacks.on_epoch_begin(epoch)
             while state.progress.batch < state.clock.steps_per_epoch and not model.stop_training:
@@ -191,7 +190,7 @@ class Loop:
         progress.predicted_ratio += self._ratio
         progress.flops += self._flops
         if done.timed:
-            progress.step_took(state.clock.took(done.ms, done.lap, self._alike))
+            progress.step_took(state.clock.counted_ms(done.ms, done.lap, self._alike))
         progress.step_done(done.loss)
         state.loss, state.step_ms = done.loss, done.ms
         recent_ms = progress.recent_ms[-50:]
@@ -212,7 +211,7 @@ class Loop:
         """Train on the next minibatch of the cache."""
         watch, first = self._state.clock.watch, not self._state.progress.batch
         # An epoch's first step finds cold caches, and the first of a cache runs a new graph.
-        lap, timed = (TRACING, False) if self.cache.unread else (CACHE_READ, not first)
+        lap, timed = (laps.TRACING, False) if self.cache.unread else (CACHE_READ, not first)
         start = watch.clock()
         with watch.lap(lap):
             loss = self.cache.step()
@@ -222,10 +221,12 @@ class Loop:
         """Do all work of a step on the next minibatch of the data; StopIteration where that has ended."""
         watch, mask = self._state.clock.watch, self._state.selector.mask
         first, start = not self._state.progress.batch, watch.clock()
-        with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
+        with watch.lap(
+            laps.LOOP if first else laps.STEPS
+        ):  # the first wait is no part of a step
             minibatch = self._feed.fetch()
         start = watch.clock() if first else start
-        tracing = FULL_TRACING if mask.all() else TRACING
+        tracing = laps.FULL_TRACING if mask.all() else laps.TRACING
         new, step = not self._steps.has(mask), self._steps.get(mask)
         if new:
             with watch.lap(tracing):
@@ -234,7 +235,7 @@ class Loop:
         if whole:
             self._feed.remember(minibatch)
         # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
-        lap, timed = (tracing, False) if new else (STEPS, whole)
+        lap, timed = (tracing, False) if new else (laps.STEPS, whole)
         with watch.lap(lap):
             loss = float(step(*minibatch))
         if not np.isfinite(loss):
@@ -342,8 +343,8 @@ class Loop:
     def _step_share(self, stage: Stage, cached: bool) -> float:
         """Return the time that a step of the interval may take, over a full step's."""
         watch, planner = self._state.clock.watch, self._planner()
-        scoring_s = _LIKE_SCORING * watch.of(laps.IMPORTANCE, FULL_TRACING)
-        graphs_s = watch.of(TRACING) / planner.intervals if planner.intervals else scoring_s
+        scoring_s = _LIKE_SCORING * watch.of(laps.IMPORTANCE, laps.FULL_TRACING)
+        graphs_s = watch.of(laps.TRACING) / planner.intervals if planner.intervals else scoring_s
         return planner.step_share(stage, cached, graphs_s)
 
     def _planner(self) -> Planner:
@@ -420,7 +421,7 @@ class Loop:
             else:
                 full = self._steps.get(np.ones(len(variables), bool))
                 if limit is None:
-                    with watch.lap(FULL_TRACING):
+                    with watch.lap(laps.FULL_TRACING):
                         full.trace(*self._feed.spec)
                 stack.enter_context(watch.lap(laps.TIMING))
             # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
@@ -457,7 +458,7 @@ class Loop:
         x, y, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
         size = given.get("validation_batch_size") or given.get("batch_size")
         options = {"sample_weight": weights, "batch_size": size, "steps": given.get("validation_steps")}
-        with self._state.clock.watch.lap(VALIDATION):
+        with self._state.clock.watch.lap(laps.VALIDATION):
             results = self._state.model.evaluate(
                 x, y, **options, callbacks=keras_callbacks, verbose=0, return_dict=True
             )

@@ -12,7 +12,7 @@ from elastictrainer.selection.run_selector import Selector
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE
 from elastictrainer.training import clock as laps
-from elastictrainer.training.clock import CALIBRATION, VALIDATION, Clock
+from elastictrainer.training.clock import Clock
 
 Values = Dict[str, Any]  # by name: Keras' logs, a line of a file, figures of a run
 
@@ -203,7 +203,7 @@ class RunState:
         """Return how long the run will go on, validation included, at its pace so far; None before a step."""
         if self.clock.by_clock:
             return self.clock.left_s()
-        steps, spent_s = self.progress.step, self.clock.watch.total(CALIBRATION)
+        steps, spent_s = self.progress.step, self.clock.watch.total(laps.CALIBRATION)
         return spent_s / steps * (self.clock.epochs * self.clock.steps_per_epoch - steps) if steps else None
 
 
@@ -231,8 +231,8 @@ def summary_of(state: RunState) -> Values:
         "train_seconds": train_s,
         "seconds": watch.so_far(),
         "full_training_seconds": full_s,
-        "validation_seconds": watch.of(VALIDATION),
-        "calibration_seconds": watch.of(CALIBRATION),
+        "validation_seconds": watch.of(laps.VALIDATION),
+        "calibration_seconds": watch.of(laps.CALIBRATION),
         "importance_seconds": watch.of(laps.IMPORTANCE, laps.TIMING),
         "selection_seconds": watch.of(laps.SELECTION),
         "trace_seconds": watch.of(laps.TRACING, laps.FULL_TRACING),

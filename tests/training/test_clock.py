@@ -86,10 +86,10 @@ def test_what_the_process_slept_does_not_count():
     with clock.watch.lap(STEPS):
         for _ in range(20):
             time.now += 0.01
-            assert clock.took(10.0, STEPS, "these") == 10.0
+            assert clock.counted_ms(10.0, STEPS, "these") == 10.0
         time.now += 3600.0
-        assert clock.took(3.6e6, STEPS, "these") == 10.0
-        assert clock.took(99.0, STEPS, "these") == 99.0, "ten times as long is no sleep"
+        assert clock.counted_ms(3.6e6, STEPS, "these") == 10.0
+        assert clock.counted_ms(99.0, STEPS, "these") == 99.0, "ten times as long is no sleep"
     assert clock.watch.of(SUSPENDED) == pytest.approx(3600 - 0.01)
     assert clock.spent_s() == pytest.approx(5.0 + 21 * 0.01)
 
@@ -97,9 +97,9 @@ def test_what_the_process_slept_does_not_count():
 def test_a_step_is_compared_with_steps_like_it_and_a_device_that_stays_slow_is_believed():
     clock = Clock()
     for ms, like in ((1.0, "cached"), (50.0, "uncached")):
-        assert [clock.took(ms, STEPS, like) for _ in range(30)] == [ms] * 30
-    assert [clock.took(5000.0, STEPS, "first ones") for _ in range(3)] == [5000.0] * 3
-    slow = [clock.took(ms, STEPS, "slow") for ms in [10.0] * 100 + [200.0] * 200]
+        assert [clock.counted_ms(ms, STEPS, like) for _ in range(30)] == [ms] * 30
+    assert [clock.counted_ms(5000.0, STEPS, "first ones") for _ in range(3)] == [5000.0] * 3
+    slow = [clock.counted_ms(ms, STEPS, "slow") for ms in [10.0] * 100 + [200.0] * 200]
     assert slow[-100:] == [200.0] * 100
 
 
