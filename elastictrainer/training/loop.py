@@ -221,9 +221,7 @@ class Loop:
         """Do all work of a step on the next minibatch of the data; StopIteration where that has ended."""
         watch, mask = self._state.clock.watch, self._state.selector.mask
         first, start = not self._state.progress.batch, watch.clock()
-        with watch.lap(
-            laps.LOOP if first else laps.STEPS
-        ):  # the first wait is no part of a step
+        with watch.lap(laps.LOOP if first else laps.STEPS):  # the first wait is no part of a step
             minibatch = self._feed.fetch()
         start = watch.clock() if first else start
         tracing = laps.FULL_TRACING if mask.all() else laps.TRACING

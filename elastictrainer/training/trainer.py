@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 import time
-from typing import Any, Callable, List, Optional, Union
+from typing import Any, Callable, List, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -272,14 +272,8 @@ class Trainer:
         state.progress.timed_full_ms = list(left.timed_full_ms)
         # One epoch would never read its cache, and a head that was solved has learned more since.
         short = clock.epochs == 1 and clock.deadline is None and self.head == "keep"
-        profile = self.profile
-        if scheme.selects and profile is None:
-            profile = _profiled(self.model, steps, minibatch, clock)
-        cached = cache.mode != "off" and not (short and scheme.selects)
-        cached = cached and self._is_cacheable(profile, feed.spec)
-        if cached and profile is not None and profile.cache is None:
-            with clock.watch.lap(CALIBRATION):
-                profile = costs.with_cache_costs(profile, steps.objective, self.model.optimizer, minibatch)
+        wanted = cache.mode != "off" and not (short and scheme.selects)
+        profile, cached = self._profile_for(steps, minibatch, feed.spec, clock, wanted)
         solves = self.head == "solve" and (first_call or not scheme.trains)
         if not scheme.trains and not solves:
             raise UsageError(f'the scheme {self.scheme_name} solves the head alone: pass head="solve".')
@@ -335,18 +329,36 @@ class Trainer:
         optimizers.build(self.model.optimizer, self.model.trainable_variables)
         return make_graphs(self.model, self.scheme, spec, self._fold)
 
-    def _is_cacheable(self, profile: Optional[Profile], spec: Any) -> bool:
-        """Return whether activations can be cached; logs why not. `spec`: of any minibatch."""
-        parts = [part for part in tf.nest.flatten(spec) if part is not None]
-        why = ""
+    def _profile_for(
+        self, steps: CompiledSteps, minibatch: Minibatch, spec: Any, clock: Clock, cached: bool
+    ) -> Tuple[Optional[Profile], bool]:
+        """Return the profile of a run, and whether activations are cached, which `cached` asks for.
+
+        What is missing is measured on `minibatch`, for a tenth of a short run's time at most; a line says why
+        nothing can be cached. `spec`: of any minibatch.
+        """
+        profile, model = self.profile, self.model
+        if self.scheme.selects and profile is None:
+            LOG.info("profiling the model")
+            count = clock.epochs * clock.steps_per_epoch
+            options: Values = {"metrics": tuple(steps.metrics), "training_steps": count}
+            with clock.watch.lap(CALIBRATION):
+                profile = profile_model(model, steps.objective, minibatch, model.optimizer, **options)
+            LOG.info(f"full step {profile.full_ms:.1f} ms, rho_min {profile.rho_min:.3f}")
+        if not cached:
+            return profile, False
+        parts, why = [part for part in tf.nest.flatten(spec) if part is not None], ""
         if not all(isinstance(part, tf.TensorSpec) for part in parts):
             why = "the data has ragged or sparse parts"
-        # Times measured in this run must not affect the selections.
-        elif self._deterministic and profile is not None and profile.cache is None:
-            why = "the profile does not have the costs of a cache (et-profile measures them)"
+        elif profile is not None and profile.cache is None:
+            if self._deterministic:  # times measured in this run must not affect the selections
+                why = "the profile does not have the costs of a cache (et-profile measures them)"
+            else:
+                with clock.watch.lap(CALIBRATION):
+                    profile = costs.with_cache_costs(profile, steps.objective, model.optimizer, minibatch)
         if why:
             LOG.info(f"not cached: {why}")
-        return not why
+        return profile, not why
 
     def _still_selected(self, steps_per_epoch: int) -> bool:
         """Return whether the selection of an earlier run is to be trained on; logs why not."""
@@ -389,22 +401,6 @@ class Trainer:
         """
         if self._graphs is not None:
             self._graphs.steps.size = count
-
-
-def _profiled(model: tf.keras.Model, steps: CompiledSteps, minibatch: Minibatch, clock: Clock) -> Profile:
-    """Profile the model of a run on `minibatch`; a tenth of a short run's time at most."""
-    with clock.watch.lap(CALIBRATION):
-        LOG.info("profiling the model")
-        profile = profile_model(
-            model,
-            steps.objective,
-            minibatch,
-            model.optimizer,
-            metrics=tuple(steps.metrics),
-            training_steps=clock.epochs * clock.steps_per_epoch,
-        )
-    LOG.info(f"full step {profile.full_ms:.1f} ms, rho_min {profile.rho_min:.3f}")
-    return profile
 
 
 def _trained_no_epoch(model: tf.keras.Model, callbacks: List[Any]) -> tf.keras.callbacks.History:
