@@ -168,7 +168,7 @@ class Checkpointing(TrainerCallback):
         self._saved_at = time.monotonic()
 
     @property
-    def resumes(self) -> bool:
+    def goes_on(self) -> bool:
         """Return whether there is a checkpoint to go on from."""
         return self.resume and bool(ownership.checkpoints(self._run.checkpoints_path))
 

@@ -235,7 +235,7 @@ class Trainer:
             for callback in ours:
                 stack.enter_context(callback.fit_context())
             with clock.watch.lap(BUILDING):
-                loop = self._prepare(state, feed, cache, saver is not None and saver.resumes)
+                loop = self._prepare(state, feed, cache, saver is not None and saver.goes_on)
             stack.callback(loop.cache.free_cache)
             self.model.stop_training = False
             if saver and saver.resume:
