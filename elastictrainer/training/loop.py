@@ -1,20 +1,16 @@
-"""The training loop: epochs, intervals and steps, with Keras' callbacks, its logs and its validation."""
+"""The training loop: epochs and steps, with Keras' callbacks, its logs and its validation."""
 
 import contextlib
-import dataclasses
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.cache.storage import CacheError
-from elastictrainer.errors import NotFinite, UsageError
+from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat.fitting import compilation, initial_epoch
 from elastictrainer.steps.objective import KerasObjective
-from elastictrainer.steps.tensor_kinds import head_mask
 from elastictrainer.steps.timing import CACHE_READ, time_steps
 from elastictrainer.training import clock as laps
 from elastictrainer.training.cached_steps import CachedSteps
@@ -22,12 +18,9 @@ from elastictrainer.training.feed import Feed
 from elastictrainer.training.graphs import Graphs
 from elastictrainer.training.head import HeadPass
 from elastictrainer.training.memory import MemoryLimit
-from elastictrainer.training.planner import Planner, Stage
+from elastictrainer.training.stages import Stages
 from elastictrainer.training.state import RunState, Values
 
-# With MobileNetV2, building the graphs of the first interval takes at most this share of what scoring
-# takes with its graphs.
-_LIKE_SCORING = 0.4
 _TWO_FITS = "call Trainer.fit twice, and between the two change the model and compile it."
 
 
@@ -53,30 +46,17 @@ class Loop:
     def __init__(
         self,
         run_state: RunState,
-        planner: Planner,
         feed: Feed,
         graphs: Graphs,
         cache: CachedSteps,
-        head: Optional[HeadPass],
+        stages: Stages,
         limit: Optional[MemoryLimit],
-        opening: int,
     ):
-        """Take the parts of a run, whose selector is made.
-
-        Args:
-            planner: knows what the run has to do, not yet how it stands.
-            head: solves the head before the first interval; None: it stays.
-            limit: of memory; None: any. Full steps are timed on smaller minibatches within it.
-            opening: steps before the first selection.
-        """
-        self._state, self._initial_planner, self._feed, self._graphs = run_state, planner, feed, graphs
-        self._steps, self.cache, self._head, self._limit = graphs.steps, cache, head, limit
-        self._opening = opening
+        """Take the parts of a run; full steps are timed on smaller minibatches within a `limit` of memory."""
+        self._state, self._feed, self._graphs, self._steps = run_state, feed, graphs, graphs.steps
+        self.cache, self._stages, self._limit = cache, stages, limit
         self._compilation = compilation(run_state.model)
         self._trainable = self._trainable_now()
-        # Of the latest steps, which are all cached or none is, and which train the same tensors:
-        self._alike: Any = None  # whether they are cached, and mask
-        self._ratio, self._flops = 0.0, 0.0  # what the profile says: time over a full step's, operations
 
     def run(
         self, given: Values, callbacks: Sequence[tf.keras.callbacks.Callback]
@@ -108,12 +88,10 @@ class Loop:
         state.clock.epochs -= first - self._feed.first_epoch
         self._feed.first_epoch = first
         if not state.progress.step:
-            self._start()
+            self.time_full_steps()
+            self._stages.start()
         else:
-            if state.clock.deadline and state.clock.deadline.more_s:
-                self._plan()
-            if state.clock.stage_begun or state.progress.batch:  # an interval to come writes its own cache
-                self._go_on()
+            self._stages.resume()
         logs: Values = {}
         while not self._over():
             logs = self._epoch(first + state.progress.epoch, given, keras_callbacks) or logs
@@ -178,33 +156,34 @@ class Loop:
             raise UsageError(f"a callback compiled the model during training: {_TWO_FITS}")
         if not progress.batch and self._trainable_now() != self._trainable:  # asking takes time
             raise UsageError(f"a callback froze or unfroze a layer during training: {_TWO_FITS}")
-        self._begin_or_go_on()
-        self._set_rate()
+        self._stages.begin_or_go_on()
+        state.set_rate()
         if not progress.step:
             state.clock.began_s = state.clock.spent_s()
-        if self._head_alone:
-            done = self._solved_step()
+        head = self._stages.head_alone
+        if head:
+            done = self._solved_step(head)
         else:
             done = self._cached_step() if self.cache.uses_cache else self._whole_step()
-        self._predict()
-        progress.predicted_ratio += self._ratio
-        progress.flops += self._flops
+        forecast = self._stages.forecast()
+        progress.predicted_ratio += forecast.ratio
+        progress.flops += forecast.flops
         if done.timed:
-            progress.step_took(state.clock.counted_ms(done.ms, done.lap, self._alike))
+            progress.step_took(state.clock.counted_ms(done.ms, done.lap, forecast.of))
         progress.step_done(done.loss)
         state.loss, state.step_ms = done.loss, done.ms
         recent_ms = progress.recent_ms[-50:]
         step_s = 1e-3 * float(np.median(recent_ms)) if recent_ms else 0.0
-        if self._head_alone or state.clock.ends(progress.step, step_s):
+        if head or state.clock.ends(progress.step, step_s):
             state.model.stop_training = True
         return self._graphs.count_step()
 
-    def _solved_step(self) -> _Done:
+    def _solved_step(self, head: HeadPass) -> _Done:
         """Take note of the solved head, where nothing else trains."""
         loss = self._state.progress.start_loss
-        assert self._head is not None and loss is not None
+        assert loss is not None
         for metric in self._steps.metrics:  # of some of the images that it was solved on
-            metric.update_state(*self._head.latest)
+            metric.update_state(*head.latest)
         return _Done(loss, 0.0, laps.HEAD, False)
 
     def _cached_step(self) -> _Done:
@@ -240,161 +219,6 @@ class Loop:
             self._feed.suspect(minibatch)
         return _Done(loss, 1e3 * (watch.clock() - start), lap, timed)
 
-    def _begin_or_go_on(self) -> None:
-        """Begin an interval, or go on with one, if it is time to.
-
-        Intervals begin between epochs, but for the first, which follows the opening steps at once.
-        """
-        state, progress, opening = self._state, self._state.progress, self._opening
-        if progress.step < opening or (progress.batch and progress.step != opening):
-            return
-        clock = state.clock
-        if clock.stage and clock.stage_begun and clock.stage.is_over(progress.epoch, clock.spent_s()):
-            self._plan()
-        if clock.stage and not clock.stage_begun:
-            self._set_rate()  # tensors are scored with it; that of a run with more time was zero
-            self._begin(clock.stage)
-        elif not progress.batch:
-            self._go_on()
-
-    def _begin(self, stage: Stage) -> None:
-        """Begin a stage: score and select tensors, write the cache, solve the head. Or solve that alone."""
-        state, selector = self._state, self._state.selector
-        head = None if selector.interval else self._head
-        self.cache.free_cache()
-        if stage.trains:
-            self._select(stage, head)
-        solved: Values = {}
-        if head:
-            with state.clock.watch.lap(laps.HEAD):
-                solved = head.finish()
-            state.progress.start_loss = solved["loss"]
-            self._predict()
-            if stage.trains and not self._planner().goes_on(self._ratio, self.cache.uses_cache):
-                LOG.info("there is no time to train layers: the solved head stays")
-                self.cache.free_cache()
-                stage = dataclasses.replace(stage, trains=False)
-                self._take(stage)
-        if stage.trains:
-            selector.settle(state.progress.step)
-        state.clock.stage_begun = True
-        if head:
-            self._begin_with_head(stage, solved)
-
-    def _select(self, stage: Stage, head: Optional[HeadPass]) -> None:
-        """Score and select the tensors of an interval, and write its cache; `head` takes the features."""
-        state, selector, watch = self._state, self._state.selector, self._state.clock.watch
-        planner = self._initial_planner
-        if head and planner.scheme.needs_scores and stage.scoring:
-            with watch.lap(laps.HEAD):
-                head.solve_on_sample()
-        with watch.lap(laps.IMPORTANCE):
-            try:
-                selector.score(not stage.scoring)
-            except NotFinite as error:
-                raise state.diverged(str(error).partition(". ")[0]) from None
-        share = self._step_share(stage, planner.cached)  # now, for scoring has taken time
-        with watch.lap(laps.SELECTION):
-            mask = selector.begin(share, planner.cached)
-        if planner.cached and not mask.all():
-            cached = self._try_to_cache(lambda: self.cache.write_cache(mask, head))
-            if head and not cached:
-                head.clear()
-
-    def _begin_with_head(self, stage: Stage, solved: Values) -> None:
-        """Tell the callbacks of the solved head, and train layers after all where it has left time for that.
-
-        The features of the whole pass have given the head its weights only now: a cache written before holds
-        others where the selection leaves the head out.
-        """
-        state, clock = self._state, self._state.clock
-        state.tell("on_head", {**solved, **state.tell("evaluate", 0)})
-        self._go_on()
-        # What was expected of an image may have been too much.
-        clock.image_s = clock.image_s and min(clock.image_s, solved["seconds"] / solved["images"])
-        planner = self._planner()
-        if planner.scheme.trains and not stage.trains and planner.goes_on(0.0, True, again=True):
-            LOG.info("there is time left: layers train as well")
-            self._initial_planner, self._head = dataclasses.replace(self._initial_planner, head=None), None
-            self._plan()
-            self._begin_or_go_on()
-
-    def _go_on(self) -> None:
-        """Go on with an interval, whose cache is written again where it has to be."""
-        if not self._try_to_cache(self.cache.go_on):
-            self._state.selector.settle(self._state.progress.step, again=True)
-
-    def _try_to_cache(self, write: Callable[[], None]) -> bool:
-        """Write a cache; where that cannot be, select for steps that do all work, and return False."""
-        try:
-            write()
-        except CacheError as error:  # such as less room, or another device, than there was
-            self.cache.free_cache()
-            LOG.info(f"not cached: {error}")
-            stage = self._state.clock.stage
-            assert stage is not None
-            with self._state.clock.watch.lap(laps.SELECTION):
-                self._state.selector.select(self._step_share(stage, False), False)
-            return False
-        return True
-
-    def _step_share(self, stage: Stage, cached: bool) -> float:
-        """Return the time that a step of the interval may take, over a full step's."""
-        watch, planner = self._state.clock.watch, self._planner()
-        scoring_s = _LIKE_SCORING * watch.of(laps.IMPORTANCE, laps.FULL_TRACING)
-        graphs_s = watch.of(laps.TRACING) / planner.intervals if planner.intervals else scoring_s
-        return planner.step_share(stage, cached, graphs_s)
-
-    def _planner(self) -> Planner:
-        """Return the planner of the run as it stands."""
-        state, clock = self._state, self._state.clock
-        return dataclasses.replace(
-            self._initial_planner,
-            epochs=clock.epochs,
-            intervals=state.selector.interval,
-            epoch=state.progress.epoch,
-            spent_s=clock.spent_s(),
-            end_s=clock.end_s,
-            ending_s=clock.ending_s,
-            full_ms=state.full_step_ms(),
-            image_s=clock.image_s,
-        )
-
-    def _start(self) -> None:
-        """Plan a run from its beginning, set its budget where that is a share of full training's time, and
-        say how its time is divided.
-        """
-        state, clock, planner = self._state, self._state.clock, self._initial_planner
-        self.time_full_steps()
-        if planner.ends_by == "share":
-            steps_s = 1e-3 * (state.full_step_ms() or 0.0) * clock.epochs * clock.steps_per_epoch
-            clock.budget_s = planner.rho * (steps_s + state.compiling_s())
-        self._plan()
-        if clock.by_clock and clock.stage:
-            for line in self._planner().lines(clock.stage):
-                LOG.info(line)
-
-    def _plan(self) -> None:
-        """Plan what comes next; what goes on stays where that is nothing."""
-        clock, stage = self._state.clock, self._planner().next_stage()
-        if stage is None:
-            return
-        if stage.note and (clock.stage is None or stage.note != clock.stage.note):
-            LOG.info(stage.note)
-        self._take(stage)
-        clock.stage_begun = False
-
-    def _take(self, stage: Stage) -> None:
-        self._state.clock.stage = stage
-        if not stage.trains:
-            self._state.selector.mask = head_mask(self._state.model)
-
-    @property
-    def _head_alone(self) -> bool:
-        """Return whether the head is solved, and no step follows."""
-        stage = self._state.clock.stage
-        return stage is not None and not stage.trains
-
     def time_full_steps(self, again: bool = False) -> None:
         """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
 
@@ -406,7 +230,7 @@ class Loop:
         trains_all = not selector.selects and selector.mask.all()
         if trains_all or state.clock.deadline is not None or (state.progress.timed_full_ms and not again):
             return
-        if not self._initial_planner.scheme.trains or (limit is not None and not limit.times_full_steps):
+        if not self._stages.scheme.trains or (limit is not None and not limit.times_full_steps):
             if selector.profile is not None:
                 state.progress.timed_full_ms.append(selector.profile.full_ms)
             return
@@ -427,25 +251,8 @@ class Loop:
             timed = time_steps(full, self._feed.endless_probe(state.progress.step))
             state.progress.timed_full_ms += [scale * ms for ms in timed]
 
-    def _set_rate(self) -> None:
-        state = self._state
-        if state.rates is not None:
-            rate = state.rates.rate(state.clock.share(state.progress.step))
-            optimizers.set_rate(state.model.optimizer, rate)
-
     def _trainable_now(self) -> List[int]:
         return [id(v) for v in self._state.model.trainable_variables]
-
-    def _predict(self) -> None:
-        """Set what the profile says of a step, where that has changed."""
-        selector, cached = self._state.selector, self.cache.uses_cache
-        alike = cached, selector.mask.tobytes()
-        if alike != self._alike:
-            self._alike = alike
-            if selector.profile is not None:
-                profile = selector.profile.with_cache if cached else selector.profile
-                self._ratio = profile.step_time(selector.mask) / profile.full_ms
-                self._flops = profile.step_flops(selector.mask) or 0.0
 
     def _validated(self, epoch: int, given: Values, keras_callbacks: Any) -> Values:
         """Return the entries of validation for an epoch's logs, where `fit` was asked for it."""

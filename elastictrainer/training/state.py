@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from elastictrainer.errors import DataError, RunError
 from elastictrainer.selection.run_selector import Selector
+from elastictrainer.steps import optimizers
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE
 from elastictrainer.training import clock as laps
@@ -135,6 +136,12 @@ class RunState:
     last_checkpoint: Optional[Path] = None
     data_fault: Callable[[], str] = str
     selector: Selector = field(init=False, repr=False)
+
+    def set_rate(self) -> None:
+        """Set the learning rate of the step to come."""
+        if self.rates is not None:
+            rate = self.rates.rate(self.clock.share(self.progress.step))
+            optimizers.set_rate(self.model.optimizer, rate)
 
     def note_selection(self, record: Values) -> None:
         """Keep the record of a selection, and tell the callbacks."""

@@ -34,6 +34,7 @@ from elastictrainer.training.head import HeadPass
 from elastictrainer.training.loop import Loop
 from elastictrainer.training.memory import limited
 from elastictrainer.training.planner import PLAIN_INTERVAL, Planner, require_reachable
+from elastictrainer.training.stages import Stages
 from elastictrainer.training.state import RunState, Values, summary_of
 
 _OPENING = 48  # full steps before the first selection where the head is not solved
@@ -311,7 +312,8 @@ class Trainer:
             state.selector.restore(left.policy)
             opening = clock.steps_per_epoch  # all: the selection of the earlier run stays
         cached_steps = CachedSteps(state, feed, steps, cache)
-        return Loop(state, planner, feed, graphs, cached_steps, head, limit, opening)
+        stages = Stages(state, planner, cached_steps, head, opening)
+        return Loop(state, feed, graphs, cached_steps, stages, limit)
 
     def _graphs_for(self, minibatch: Minibatch, spec: Any) -> Graphs:
         """Return the graphs of training on minibatches of `spec`; what depends on other ones is forgotten."""
