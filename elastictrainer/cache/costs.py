@@ -154,15 +154,15 @@ def _median_ms(run: Callable[[], Any]) -> float:
 
 
 class _Counted:
-    """Runs as a `CompiledStep` does, and counts its runs."""
+    """Runs a function of the number of runs before, and counts them, as a `CompiledStep` does."""
 
-    def __init__(self, run: Callable[[], tf.Tensor]):
+    def __init__(self, run: Callable[[int], tf.Tensor]):
         self._run, self.runs = run, 0
 
     def __call__(self, x: Nested, y: Nested) -> tf.Tensor:
         """Train, whatever the arguments, on what the kind has; returns the scalar loss."""
         self.runs += 1
-        return self._run()
+        return self._run(self.runs - 1)
 
 
 class TimedVariants:
@@ -190,7 +190,6 @@ class TimedVariants:
         plain = step_of(mask, full)
         forward = ForwardPass(objective, optimizer, batch, full)
         self.cache = ActivationCache(plain, batch, spec, capacity, CacheSettings(), forward, profile)
-        self._writes, self._reads = itertools.count(), itertools.count()
         self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.cache.random_states]
         with preserve_variables(self._variables):
             for _ in range(_WRITTEN):
@@ -214,13 +213,13 @@ class TimedVariants:
     def close(self) -> None:
         self.cache.close()
 
-    def _write(self) -> tf.Tensor:
+    def _write(self, number: int) -> tf.Tensor:
         # Over the minibatches that are there, in turn: reads find all of them at any time.
         ends = self.cache.storage.ends
-        self.cache.storage.ends = ends[: next(self._writes) % _WRITTEN]
+        self.cache.storage.ends = ends[: number % _WRITTEN]
         self.cache.write(self._batch)  # NumPy has the values then: nothing is left to wait for
         self.cache.storage.ends = ends
         return tf.constant(0.0)
 
-    def _read(self) -> tf.Tensor:
-        return self.cache.train(self.cache.read(*divmod(next(self._reads), _WRITTEN)))
+    def _read(self, number: int) -> tf.Tensor:
+        return self.cache.train(self.cache.read(*divmod(number, _WRITTEN)))

@@ -116,14 +116,14 @@ class CacheStorage:
             if value.dtype != column.dtype or value.shape != (count, *column.shape):
                 raise CacheError(f"an example changed from {column} to {value.dtype} {value.shape[1:]}")
             view[...] = value
-        for k, row in enumerate(target if self._file else (), self.rows):
+        if self._file is not None:
             try:
                 with self._place:
-                    self._file.seek(k * self._row_bytes)
-                    written = self._file.write(row.data)
+                    self._file.seek(self.rows * self._row_bytes)
+                    written = self._file.write(target.data)
             except OSError as error:
                 raise CacheError(f"caching an example failed: {error.strerror}") from None
-            if written != self._row_bytes:
+            if written != target.nbytes:
                 raise CacheError("caching an example failed: the disk is full")
         self.ends.append(self.rows + count)
 
@@ -146,10 +146,8 @@ class CacheStorage:
     def converted(self, columns: Sequence[Column], folder: Optional[Path]) -> "CacheStorage":
         """Return the same rows in wider dtypes, in memory or in a file in `folder`; or CacheError."""
         other = CacheStorage(columns, self.capacity, folder)
-        for k in range(self.rows):
-            values = self.read(np.array([k]))
-            other.add([value.astype(column.dtype) for value, column in zip(values, columns)])
-        other.ends = list(self.ends)
+        for rows in order(self.ends, None, 0) if self.ends else ():
+            other.add([value.astype(column.dtype) for value, column in zip(self.read(rows), columns)])
         return other
 
     def close(self) -> None:

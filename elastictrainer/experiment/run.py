@@ -84,7 +84,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         )
     limit = profiling.memory_limit(settings.memory)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
-    solves = head == "solve" and not checkpointing.resumes  # what has trained has its head
+    solves = head == "solve" and not checkpointing.goes_on  # what has trained has its head
     shape = (*data.image_size, model.input_shape[-1])
     metadata = assembly.profile_metadata(settings, model, shape, len(data.class_names))
 

@@ -84,11 +84,10 @@ class Selector:
             (N,) bool: what trains.
         """
         self._record = self._at_interval() if self.interval and not self.selects else {}
-        self.interval += 1
         return self.select(share, cached)
 
     def select(self, share: float, cached: bool) -> Mask:
-        """Select for the interval that has begun; again, where its activations could not be cached."""
+        """Select; also for an interval that goes on, where its activations cannot be cached."""
         if self._solver is None:
             return self.mask
         assert self.profile is not None
@@ -122,10 +121,11 @@ class Selector:
             self._record["predicted_bytes"] = possible.memory.total(mask)
         return mask
 
-    def settle(self, step: int) -> None:
+    def settle(self, step: int, again: bool = False) -> None:
         """Log what trains from step number `step` on, and freeze the rest, once it is known whether the
-        interval is cached.
+        interval is cached. `again`: in an interval that goes on.
         """
+        self.interval += not again
         if self._record:
             self._log({"step": step, **self._record})
         if self.selects:

@@ -18,7 +18,7 @@ from elastictrainer.steps.timing import CACHE_WRITE
 from elastictrainer.training.clock import CALIBRATION, TRACING
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.head import HeadPass
-from elastictrainer.training.state import RunState
+from elastictrainer.training.state import RunState, Values
 
 
 class CachedSteps:
@@ -57,17 +57,33 @@ class CachedSteps:
             f"{1e-6 * cache.storage.bytes:.0f} MB {cache.storage.location}"
         )
 
-    def refresh_cache(self) -> None:
-        """Write the cache again, as an epoch starts, if a variable that it depends on was changed outside.
+    def go_on(self) -> None:
+        """Write the interval's cache again where it is missing, or no longer what steps would compute.
 
-        CacheError where it cannot be any more.
+        CacheError where it cannot be written any more: there is less room, or another device, than there was.
         """
-        begun = self._state.progress.cache_origin
-        if self._cache is None or begun is None or begun["checksum"] == self._cache.checksum():
+        origin, mask = self._state.progress.cache_origin, self._state.selector.mask
+        # Everything trains where an interrupted run had time for the head alone, and this one selects.
+        if origin is None or (self._cache is None and mask.all()):
             return
-        LOG.info("writing the cache again: a frozen tensor was changed")
-        self.free_cache()
-        self.write_cache(self._state.selector.mask)
+        if self._cache is None:
+            LOG.info("writing the cache again")
+            self._rewrite(origin, mask)
+        elif origin["checksum"] != self._cache.checksum():
+            LOG.info("writing the cache again: a frozen tensor was changed")
+            self.free_cache()
+            self.write_cache(mask)
+
+    def _rewrite(self, origin: Values, mask: NDArray[np.bool_]) -> None:
+        """Write the cache of an interrupted run as it was: a file of an earlier process is not trusted."""
+        # An uninterrupted run has no such work: no lap of training counts it.
+        with self._state.clock.watch.lap(CALIBRATION):
+            cache = self._make(mask)
+            # It draws what the interrupted run drew; the run goes on with its checkpoint's states.
+            with preserve_variables(cache.random_states):
+                for variable, value in zip(cache.random_states, origin["random"]):
+                    variable.assign(value)
+                self._fill(cache, self._feed.one_pass(origin["count"], origin["epoch"]))
 
     def step(self) -> float:
         """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""
@@ -87,26 +103,6 @@ class CachedSteps:
             self._cache.close()
         self._cache = None
         self._state.progress.cache_origin = None
-
-    def resume(self) -> None:
-        """Write the cache of an interrupted run again: a file of an earlier process is not trusted.
-
-        CacheError where there is less room, or another device, than there was.
-        """
-        state = self._state
-        begun, mask = state.progress.cache_origin, state.selector.mask
-        # Everything trains where an interrupted run had time for the head alone, and this one selects.
-        if begun is None or mask.all():
-            return
-        LOG.info("writing the cache again")
-        # An uninterrupted run has no such work: no lap of training counts it.
-        with state.clock.watch.lap(CALIBRATION):
-            cache = self._make(mask)
-            # It draws what the interrupted run drew; the run goes on with its checkpoint's states.
-            with preserve_variables(cache.random_states):
-                for variable, value in zip(cache.random_states, begun["random"]):
-                    variable.assign(value)
-                self._fill(cache, self._feed.one_pass(begun["count"], begun["epoch"]))
 
     def _make(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> ActivationCache:
         """Make an empty cache; its graphs are built on a minibatch like those to come."""

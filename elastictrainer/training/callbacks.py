@@ -84,7 +84,7 @@ class RisingLoss(TrainerCallback):
 
     def on_head(self, record: Values) -> None:
         self._head = record.get("val_accuracy")
-        self._error = self.run_state.sampled.get("accuracy_error", 0.0)
+        self._error = self.run_state.evaluated.get("accuracy_error", 0.0)
 
     def on_train_batch_end(self, batch: int, logs: Optional[Values] = None) -> None:
         state, start_loss = self.run_state, self.run_state.progress.start_loss
@@ -101,7 +101,7 @@ class RisingLoss(TrainerCallback):
         accuracy, head = (logs or {}).get("val_accuracy"), self._head
         if accuracy is None or head is None or self._said:
             return
-        errors = self._error + self.run_state.sampled.get("accuracy_error", 0.0)  # of samples
+        errors = self._error + self.run_state.evaluated.get("accuracy_error", 0.0)  # of samples
         if accuracy < head - _FALL - errors:
             self._say(f"the accuracy has fallen from {100 * head:.1f} to {100 * accuracy:.1f} %")
 

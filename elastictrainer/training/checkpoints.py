@@ -24,7 +24,7 @@ from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.clock import CHECKPOINT
 from elastictrainer.training.state import Values
 
-_FORMAT = 3  # of a checkpoint's state, counted up by each change of it
+_FORMAT = 4  # of a checkpoint's state, counted up by each change of it
 _KEEP = 2  # checkpoints: the newest, and one more should it be damaged
 _VARIABLES = "variables"
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -168,7 +168,7 @@ class Checkpointing(TrainerCallback):
         self._saved_at = time.monotonic()
 
     @property
-    def resumes(self) -> bool:
+    def goes_on(self) -> bool:
         """Return whether there is a checkpoint to go on from."""
         return self.resume and bool(ownership.checkpoints(self._run.checkpoints_path))
 

@@ -246,8 +246,8 @@ class Clock:
         now_s, left_s = self.spent_s(), max(0.0, self.left_s() or 0.0)
         return now_s + (_MOST_OF_BUDGET * left_s if solving_s is None else left_s - solving_s)
 
-    def took(self, ms: float, lap: str, like: Any) -> float:
-        """Take in the time of a step; return it without what the machine slept during it.
+    def counted_ms(self, ms: float, lap: str, like: Any) -> float:
+        """Note how long a step took; return that without what the machine slept during it.
 
         Args:
             ms: of the step.

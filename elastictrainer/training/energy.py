@@ -135,7 +135,7 @@ class EnergyMetering(TrainerCallback):
     @contextlib.contextmanager
     def fit_context(self) -> Iterator[None]:
         stop = threading.Event()
-        thread = threading.Thread(target=self._sample, args=(stop,), name="energy", daemon=True)
+        thread = threading.Thread(target=self._read_regularly, args=(stop,), name="energy", daemon=True)
         thread.start()
         try:
             yield
@@ -160,7 +160,7 @@ class EnergyMetering(TrainerCallback):
             self._read()
             self._training = training
 
-    def _sample(self, stop: threading.Event) -> None:
+    def _read_regularly(self, stop: threading.Event) -> None:
         while not stop.wait(self._interval_s):
             with self._lock:
                 self._read()

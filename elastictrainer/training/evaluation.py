@@ -166,14 +166,14 @@ class Evaluation(TrainerCallback):
 
     def evaluate(self, epoch: int) -> Values:
         """Evaluate where it is time to; a solved head where enough images fit into little of the time."""
-        self.run_state.sampled, ending = {}, self._is_ending(epoch)
+        self.run_state.evaluated, ending = {}, self._is_ending(epoch)
         if epoch and not (ending or self._is_due(epoch)):
             return {}
         limit_s = self._limit_s(ending, of_head=not epoch)
         if not epoch and limit_s < min(_WORTH, self._images) * (self.run_state.clock.image_s or 0.0):
             return {}
         score = self._score(epoch, limit_s)
-        self.run_state.sampled = {"evaluated_images": score.images, "accuracy_error": score.error}
+        self.run_state.evaluated = {"evaluated_images": score.images, "accuracy_error": score.error}
         return {"val_loss": score.loss, "val_accuracy": score.accuracy}
 
     def _limit_s(self, ending: bool, of_head: bool = False) -> float:
@@ -215,20 +215,20 @@ class Evaluation(TrainerCallback):
             self._took_s = time.perf_counter() - began
         return score
 
-    def _score_on(self, images: Callable[..., Minibatches], count: int, limit_s: float) -> Score:
-        """Return the score on as many of `count` images as there are `limit_s` seconds for."""
-        score = self._evaluator(self._within(images, count, limit_s), self._before_each)
+    def _score_on(self, read: Callable[..., Minibatches], count: int, limit_s: float) -> Score:
+        """Return the score on as many of the `count` images of `read` as there are `limit_s` seconds for."""
+        score = self._evaluator(self._within(read, count, limit_s), self._before_each)
         self.run_state.clock.image_s = self._evaluator.image_s
         return score._replace(error=sampling_error(score.accuracy, score.images, count))
 
-    def _within(self, images: Callable[..., Minibatches], count: int, limit_s: float) -> Minibatches:
+    def _within(self, read: Callable[..., Minibatches], count: int, limit_s: float) -> Minibatches:
         """Read as many of `count` images as can be evaluated in so many seconds, the least at least.
 
         They come in parts, each a sample: how much fits is decided by how long the part before it took.
         """
         clock = self.run_state.clock
         if not count or limit_s >= 2 * count * (clock.image_s or 0.0):
-            yield from images()
+            yield from read()
             return
         ends_s, done, image_s = clock.spent_s() + limit_s, 0, 0.0
         while done < count:
@@ -238,7 +238,7 @@ class Evaluation(TrainerCallback):
             # The rest where there is time to spare, else half of what there is time for.
             more = count if fitting > 1.5 * (count - done) else max(_LEAST, fitting // 2 // _LEAST * _LEAST)
             began_s, end = clock.spent_s(), min(count, done + more)
-            yield from images(done, end)
+            yield from read(done, end)
             image_s, done = max(1e-9, (clock.spent_s() - began_s) / (end - done)), end
 
     def _note(self, result: Score) -> None:

@@ -31,6 +31,7 @@ class Feed:
     ):
         """Without a `probe` tensors are scored on `probe_count` minibatches; `progress` has the next one."""
         self.first_epoch = first_epoch  # the run's, as Keras and the data count
+        self.probe_examples: Optional[int] = None  # that fit into the memory; None: all of a minibatch
         self._clock, self._progress, self._data = clock, progress, data
         self._probe, self._probe_count = probe, probe_count
         self._recent: Deque[Minibatch] = deque(maxlen=probe_count)
@@ -66,7 +67,7 @@ class Feed:
         for number, minibatch in enumerate(minibatches(data), 1):
             yield minibatch
             if head is not None:
-                ends_s = self._clock.pass_ends_s(head.solving_s * number / count)
+                ends_s = self._clock.pass_ends_s(head.work.solving_s * number / count)
             if least <= number < count and self._clock.spent_s() > ends_s:
                 LOG.info(f"the time allows {number} of {count} minibatches in this pass")
                 return
@@ -135,7 +136,11 @@ class Feed:
         return self._fault
 
     def probe(self, number: int) -> Iterator[Minibatch]:
-        """Read the minibatches that tensors are scored on at the start of interval `number`, without end.
+        """Read the minibatches that tensors are scored on at the start of interval `number`."""
+        return itertools.islice(self.endless_probe(number), self._probe_count)
+
+    def endless_probe(self, number: int) -> Iterator[Minibatch]:
+        """Read the minibatches of `probe` again and again, each of `probe_examples` examples at most.
 
         Those of the user's `probe` (UsageError if it gives none); else the first of the epoch going on; else,
         where the data cannot be read in passes of their own, the latest ones trained on.
@@ -153,8 +158,13 @@ class Feed:
                 raise UsageError(
                     "the probe gave no minibatch: it must give them again each time it is called."
                 )
-            yield first
-            yield from given
+            yield from map(self._shortened, itertools.chain([first], given))
+
+    def _shortened(self, minibatch: Minibatch) -> Minibatch:
+        most = self.probe_examples
+        if most is None:
+            return minibatch
+        return tf.nest.map_structure(lambda part: part if part is None else part[:most], minibatch)
 
 
 def _fault_of(minibatch: Minibatch, epoch: int, number: int) -> str:

@@ -59,26 +59,18 @@ def make_graphs(model: tf.keras.Model, scheme: Scheme, spec: Any, fold: bool) ->
     objective = KerasObjective(model, penalty=scheme.penalty(model), fold=fold)
     steps = CompiledSteps(objective, model.optimizer, [metrics])
 
+    scorer = None
+    if scheme.importance_metric is not None:
+        scorer = ImportanceEvaluator(
+            objective, model.optimizer, scheme.importance_metric, steps, momentum=False
+        )
+
     def counted() -> Dict[str, Any]:
         count_step(model)
         return metrics.results()
 
-    return Graphs(
-        steps,
-        # A graph takes half the time of the ops one by one; a tf.function would look it up at each call.
-        tf.function(counted).get_concrete_function(),
-        make_scorer(scheme, steps),
-        _made_from(model, spec),
-    )
-
-
-def make_scorer(scheme: Scheme, steps: CompiledSteps) -> Optional[ImportanceEvaluator]:
-    """Make what scores tensors by the metric of `scheme`, None without one; it compiles its graphs once."""
-    if scheme.importance_metric is None:
-        return None
-    return ImportanceEvaluator(
-        steps.objective, steps.optimizer, scheme.importance_metric, steps, momentum=False
-    )
+    # A graph takes half the time of the ops one by one; a tf.function would look it up at each call.
+    return Graphs(steps, tf.function(counted).get_concrete_function(), scorer, _made_from(model, spec))
 
 
 def make_selector(
@@ -87,16 +79,15 @@ def make_selector(
     steps: CompiledSteps,
     scorer: Optional[ImportanceEvaluator],
     probe: Callable[[int], Iterator[Any]],
-    batches: int,
     log: Callable[[Dict[str, Any]], None],
     limit: Optional[MemoryLimit] = None,
 ) -> Selector:
     """Make the selector of a run; its model and built optimizer are those of the compiled `steps`.
 
     The `profile` is None only where the scheme does not select. `probe` leads from the number of the interval
-    to the minibatches, `batches` of them, that tensors are scored on; `log` takes the record of each
-    selection. Within a `limit` of memory the graphs of scoring, and those of old selections, are freed.
-    UsageError for no profile where one is needed, that of another model, or a scheme's mask that is none.
+    to the minibatches that tensors are scored on; `log` takes the record of each selection. Within a `limit`
+    of memory the graphs of scoring, and those of old selections, are freed. UsageError for no profile where
+    one is needed, that of another model, or a scheme's mask that is none.
     """
     model, optimizer = steps.objective.model, steps.optimizer
     variables = model.trainable_variables
@@ -109,43 +100,30 @@ def make_selector(
         raise UsageError(
             "an elastic scheme needs the model's profile: pass profile, from profile_model or et-profile."
         )
-    minibatches = probe if limit is None else limit.shortened(probe)
     optimizers.prepare_freezing(optimizer, variables)
 
-    return Selector(
-        np.ones(len(variables), bool),
-        profile,
-        scheme.solver or "dp",
-        None if scorer is None else _scores(scorer, steps, minibatches, batches, limit),
-        on_freeze=lambda mask: optimizers.reset_slots(optimizer, list(itertools.compress(variables, ~mask))),
-        log=log,
-        memory=None if limit is None else limit.step_bytes,
-    )
-
-
-def _scores(
-    scorer: ImportanceEvaluator,
-    steps: CompiledSteps,
-    minibatches: Callable[[int], Iterator[Any]],
-    batches: int,
-    limit: Optional[MemoryLimit],
-) -> Callable[[int], NDArray[np.float64]]:
-    """Return the function that scores tensors for an interval of a number; see `make_selector`."""
-
     def free() -> None:
-        if limit is not None:
+        if scorer is not None and limit is not None:
             steps.clear()
             scorer.release()
             resident.release_memory()
 
     def score(interval: int) -> NDArray[np.float64]:
+        assert scorer is not None
         free()
-        scored_on = itertools.islice(minibatches(interval), batches)
-        importance = scorer(scored_on, None if limit is None else limit.weights_folder)
+        importance = scorer(probe(interval), None if limit is None else limit.weights_folder)
         free()
         return importance
 
-    return score
+    return Selector(
+        np.ones(len(variables), bool),
+        profile,
+        scheme.solver or "dp",
+        None if scheme.importance_metric is None else score,
+        on_freeze=lambda mask: optimizers.reset_slots(optimizer, list(itertools.compress(variables, ~mask))),
+        log=log,
+        memory=None if limit is None else limit.step_bytes,
+    )
 
 
 def check_tensors(profile: Profile, tensors: int) -> None:

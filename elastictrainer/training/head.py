@@ -14,6 +14,7 @@ from elastictrainer.steps.objective import Minibatch, crossentropy_terms, not_fi
 from elastictrainer.steps.timing import CACHE_WRITE
 from elastictrainer.training.clock import HEAD, Clock
 from elastictrainer.training.feed import Feed
+from elastictrainer.training.planner import HeadWork
 from elastictrainer.training.state import Values
 
 # Images that a provisional head is solved on, where tensors are scored before the pass over all of them:
@@ -46,32 +47,24 @@ class HeadPass:
         self.head = SolvableHead(model)
         self._smoothing, self._class_weights = crossentropy_terms(model.loss)
         self._clock, self._feed = clock, feed
-        self._features: List[NDArray[np.float32]] = []
-        self._targets: List[NDArray[np.float32]] = []
-        self._weights: List[NDArray[np.float64]] = []
+        self._collected: List[Tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]] = []
 
     def solve_on_sample(self) -> None:
         """Solve on the first images, so that the head knows enough for tensors to be scored."""
-        self._read(self.sampled)
+        self._read(self.work.sample)
         self._solve()
         self.clear()
 
-    @property
-    def sampled(self) -> int:
-        """Return the number of minibatches that `solve_on_sample` reads."""
-        size, steps = self._feed.batch_size, self._clock.steps_per_epoch
-        wanted = max(_LEAST, _PER_CLASS * self.head.classes)
-        return max(1, min(-(-wanted // size), int(_MOST_SHARE * steps)))
-
     @functools.cached_property
-    def solving_s(self) -> float:
-        """Return the seconds that solving on the features of all images takes at most."""
-        images = self._feed.batch_size * self._clock.steps_per_epoch
-        return solving_s(images, int(self.head.kernel.shape[0]), self.head.classes)
+    def work(self) -> HeadWork:
+        """Return what solving takes, at most."""
+        size, steps, classes = self._feed.batch_size, self._clock.steps_per_epoch, self.head.classes
+        sample = max(1, min(-(-max(_LEAST, _PER_CLASS * classes) // size), int(_MOST_SHARE * steps)))
+        return HeadWork(sample, solving_s(size * steps, int(self.head.kernel.shape[0]), classes))
 
     def clear(self) -> None:
-        """Drop the features collected so far."""
-        self._features, self._targets, self._weights = [], [], []
+        """Drop what was collected so far."""
+        self._collected.clear()
 
     def add(self, features: tf.Tensor, minibatch: Minibatch) -> None:
         """Collect the (batch, width) features of a minibatch."""
@@ -80,26 +73,24 @@ class HeadPass:
         if wrong or not np.isfinite(np.sum(np.asarray(features, np.float64))):
             raise DataError(
                 f"the head cannot be solved: the {wrong or 'features'} of minibatch "
-                f"{len(self._features) + 1} hold NaN or infinite values. Correct them, or leave them out."
+                f"{len(self._collected) + 1} hold NaN or infinite values. Correct them, or leave them out."
             )
         targets = self._as_targets(np.asarray(labels))
-        self._features.append(np.asarray(features, np.float32))
         self._labels = minibatch[1]
-        self._targets.append(targets)
         counts = np.ones(len(targets)) if weights is None else np.asarray(weights, np.float64).reshape(-1)
         if self._class_weights is not None:
             counts = counts * (targets @ np.asarray(self._class_weights))
-        self._weights.append(counts)
+        self._collected.append((np.asarray(features, np.float32), targets, counts))
 
     def finish(self) -> Values:
         """Solve on the features collected, or on a pass over the images; returns figures of the solved head.
 
         `images`: how many it was solved on; `loss`: their mean, in nats; `seconds`: of pass and solving.
         """
-        if not self._features:
+        if not self._collected:
             self._read(self._clock.steps_per_epoch)
-        minibatches, (images, loss) = len(self._features), self._solve()
-        self.latest: Tuple[Any, tf.Tensor] = self._labels, self.head.layer(self._features[-1])
+        minibatches, (images, loss) = len(self._collected), self._solve()
+        self.latest: Tuple[Any, tf.Tensor] = self._labels, self.head.layer(self._collected[-1][0])
         self.clear()
         seconds = self._clock.watch.of(HEAD, CACHE_WRITE)
         steps = self._clock.steps_per_epoch
@@ -114,8 +105,7 @@ class HeadPass:
 
     def _solve(self) -> Tuple[int, float]:
         """Solve, and set the layer's weights; returns the number of images and their mean loss."""
-        features = np.concatenate(self._features)
-        targets, weights = np.concatenate(self._targets), np.concatenate(self._weights)
+        features, targets, weights = map(np.concatenate, zip(*self._collected))
         if self._smoothing:
             targets = targets * (1 - self._smoothing) + self._smoothing / targets.shape[1]
         counted = None if (weights == 1).all() else weights

@@ -1,41 +1,26 @@
-"""The training loop: epochs, intervals and steps, with Keras' callbacks, its logs and its validation."""
+"""The training loop: epochs and steps, with Keras' callbacks, its logs and its validation."""
 
 import contextlib
-import dataclasses
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.cache.storage import CacheError
-from elastictrainer.errors import NotFinite, UsageError
+from elastictrainer.errors import UsageError
 from elastictrainer.runs.log import LOG
-from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat.fitting import compilation, initial_epoch
 from elastictrainer.steps.objective import KerasObjective
-from elastictrainer.steps.tensor_kinds import head_mask
 from elastictrainer.steps.timing import CACHE_READ, time_steps
 from elastictrainer.training import clock as laps
 from elastictrainer.training.cached_steps import CachedSteps
-from elastictrainer.training.clock import FULL_TRACING, LOOP, STEPS, TRACING, VALIDATION
 from elastictrainer.training.feed import Feed
 from elastictrainer.training.graphs import Graphs
 from elastictrainer.training.head import HeadPass
 from elastictrainer.training.memory import MemoryLimit
-from elastictrainer.training.planner import (
-    Stage,
-    Work,
-    goes_on,
-    next_stage,
-    plan_lines,
-    step_share,
-)
+from elastictrainer.training.stages import Stages
 from elastictrainer.training.state import RunState, Values
 
-# With MobileNetV2, building the graphs of the first interval takes at most this share of what scoring
-# takes with its graphs.
-_LIKE_SCORING = 0.4
 _TWO_FITS = "call Trainer.fit twice, and between the two change the model and compile it."
 
 
@@ -61,31 +46,17 @@ class Loop:
     def __init__(
         self,
         run_state: RunState,
-        work: Work,
         feed: Feed,
         graphs: Graphs,
         cache: CachedSteps,
-        head: Optional[HeadPass],
+        stages: Stages,
         limit: Optional[MemoryLimit],
-        opening: int,
-        selected_before: bool,
     ):
-        """Take the parts of a run, whose selector is made.
-
-        Args:
-            head: solves the head before the first interval; None: it stays.
-            limit: of memory; None: any. Full steps are timed on smaller minibatches within it.
-            opening: full steps before the first selection.
-            selected_before: the selection of an earlier run stays: no interval begins.
-        """
-        self._state, self._work, self._feed, self._graphs = run_state, work, feed, graphs
-        self._steps, self.cache, self._head, self._limit = graphs.steps, cache, head, limit
-        self._opening, self._selected_before = opening, selected_before
+        """Take the parts of a run; full steps are timed on smaller minibatches within a `limit` of memory."""
+        self._state, self._feed, self._graphs, self._steps = run_state, feed, graphs, graphs.steps
+        self.cache, self._stages, self._limit = cache, stages, limit
         self._compilation = compilation(run_state.model)
         self._trainable = self._trainable_now()
-        # Of the latest steps, which are all cached or none is, and which train the same tensors:
-        self._alike: Any = None  # whether they are cached, and mask
-        self._ratio, self._flops = 0.0, 0.0  # what the profile says: time over a full step's, operations
 
     def run(
         self, given: Values, callbacks: Sequence[tf.keras.callbacks.Callback]
@@ -102,7 +73,7 @@ class Loop:
         """
         state, model = self._state, self._state.model
         verbose = given.get("verbose", 1)
-        told = tf.keras.callbacks.CallbackList(
+        keras_callbacks = tf.keras.callbacks.CallbackList(
             list(callbacks),
             add_history=True,
             add_progbar=verbose != 0,
@@ -111,23 +82,20 @@ class Loop:
             epochs=given["epochs"],
             steps=state.clock.steps_per_epoch,
         )
-        told.on_train_begin()
+        keras_callbacks.on_train_begin()
         # BackupAndRestore puts a model back to a later epoch.
         first = initial_epoch(model, self._feed.first_epoch, state.clock.steps_per_epoch)
         state.clock.epochs -= first - self._feed.first_epoch
-        self._work = dataclasses.replace(self._work, epochs=state.clock.epochs)
         self._feed.first_epoch = first
         if not state.progress.step:
-            self._start()
+            self.time_full_steps()
+            self._stages.start()
         else:
-            if state.clock.deadline and state.clock.deadline.more_s:
-                self._plan()
-            if state.clock.stage_begun or state.progress.batch:  # an interval to come writes its own cache
-                self._go_on(self.cache.resume)
+            self._stages.resume()
         logs: Values = {}
         while not self._over():
-            logs = self._epoch(first + state.progress.epoch, given, told) or logs
-        told.on_train_end(logs)
+            logs = self._epoch(first + state.progress.epoch, given, keras_callbacks) or logs
+        keras_callbacks.on_train_end(logs)
         return model.history
 
     def _over(self) -> bool:
@@ -136,18 +104,18 @@ class Loop:
             return False
         return self._state.model.stop_training or (not clock.by_clock and progress.epoch >= clock.epochs)
 
-    def _epoch(self, epoch: int, given: Values, told: Any) -> Values:
+    def _epoch(self, epoch: int, given: Values, keras_callbacks: Any) -> Values:
         """Make the steps of an epoch, or those that are left of it; returns its logs, none without a step."""
         state, model = self._state, self._state.model
         if not state.progress.batch:
             model.reset_metrics()
         # Meters see the steps alone; evaluation and an epoch's last callbacks come after `on_steps_end`.
-        with state.clock.watch.lap(LOOP):
+        with state.clock.watch.lap(laps.LOOP):
             state.tell("on_steps_begin")
-            told.on_epoch_begin(epoch)
+            keras_callbacks.on_epoch_begin(epoch)
             while state.progress.batch < state.clock.steps_per_epoch and not model.stop_training:
                 batch = state.progress.batch
-                told.on_train_batch_begin(batch)
+                keras_callbacks.on_train_batch_begin(batch)
                 try:
                     results = self._step()
                 except StopIteration:
@@ -158,23 +126,20 @@ class Loop:
                     )
                     model.stop_training = True
                     break
-                told.on_train_batch_end(batch, results)
+                keras_callbacks.on_train_batch_end(batch, results)
             self._feed.end_epoch()
         state.tell("on_steps_end")
         if not state.progress.batch:  # the data ended with the epoch before: this one is none
             return {}
-        logs: Values = {}
-        for name, value in model.get_metrics_result().items():
-            array = np.asarray(value)
-            logs[name] = array if array.ndim else array.item()
-        logs.update(self._validated(epoch, given, told))
+        results = {name: np.asarray(value) for name, value in model.get_metrics_result().items()}
+        logs: Values = {name: value if value.ndim else value.item() for name, value in results.items()}
+        logs.update(self._validated(epoch, given, keras_callbacks))
         logs.update(state.tell("evaluate", state.progress.epoch + 1))
-        told.on_epoch_end(epoch, logs)
+        keras_callbacks.on_epoch_end(epoch, logs)
         # Keras' callbacks see what `Model.fit` would give them; its History has more.
-        ratio = state.ratio(state.epoch_step_ms())
-        more = {"ratio": np.nan if ratio is None else ratio, "selected": int(state.selector.mask.sum())}
-        for name, value in more.items():
-            model.history.history.setdefault(name, []).append(value)
+        ratio, history = state.ratio(state.epoch_step_ms()), model.history.history
+        history.setdefault("ratio", []).append(np.nan if ratio is None else ratio)
+        history.setdefault("selected", []).append(int(state.selector.mask.sum()))
         state.progress.epoch_done(state.clock.watch.training())
         state.tell("on_epoch_done")
         return logs
@@ -191,41 +156,41 @@ class Loop:
             raise UsageError(f"a callback compiled the model during training: {_TWO_FITS}")
         if not progress.batch and self._trainable_now() != self._trainable:  # asking takes time
             raise UsageError(f"a callback froze or unfroze a layer during training: {_TWO_FITS}")
-        self._begin_or_go_on()
-        self._set_rate()
+        self._stages.begin_or_go_on()
+        state.set_rate()
         if not progress.step:
             state.clock.began_s = state.clock.spent_s()
-        cached = self.cache.uses_cache
-        if self._head_alone:
-            done = self._solved_step()
+        head = self._stages.head_alone
+        if head:
+            done = self._solved_step(head)
         else:
-            done = self._cached_step() if cached else self._whole_step()
-        self._predict(cached)
-        progress.predicted_ratio += self._ratio
-        progress.flops += self._flops
+            done = self._cached_step() if self.cache.uses_cache else self._whole_step()
+        forecast = self._stages.forecast()
+        progress.predicted_ratio += forecast.ratio
+        progress.flops += forecast.flops
         if done.timed:
-            progress.step_took(state.clock.took(done.ms, done.lap, self._alike))
+            progress.step_took(state.clock.counted_ms(done.ms, done.lap, forecast.of))
         progress.step_done(done.loss)
         state.loss, state.step_ms = done.loss, done.ms
         recent_ms = progress.recent_ms[-50:]
         step_s = 1e-3 * float(np.median(recent_ms)) if recent_ms else 0.0
-        if self._head_alone or state.clock.ends(progress.step, step_s):
+        if head or state.clock.ends(progress.step, step_s):
             state.model.stop_training = True
         return self._graphs.count_step()
 
-    def _solved_step(self) -> _Done:
+    def _solved_step(self, head: HeadPass) -> _Done:
         """Take note of the solved head, where nothing else trains."""
         loss = self._state.progress.start_loss
-        assert self._head is not None and loss is not None
+        assert loss is not None
         for metric in self._steps.metrics:  # of some of the images that it was solved on
-            metric.update_state(*self._head.latest)
+            metric.update_state(*head.latest)
         return _Done(loss, 0.0, laps.HEAD, False)
 
     def _cached_step(self) -> _Done:
         """Train on the next minibatch of the cache."""
-        watch, first, new = self._state.clock.watch, not self._state.progress.batch, self.cache.unread
+        watch, first = self._state.clock.watch, not self._state.progress.batch
         # An epoch's first step finds cold caches, and the first of a cache runs a new graph.
-        lap, timed = (TRACING, False) if new else (CACHE_READ, not first)
+        lap, timed = (laps.TRACING, False) if self.cache.unread else (CACHE_READ, not first)
         start = watch.clock()
         with watch.lap(lap):
             loss = self.cache.step()
@@ -233,16 +198,12 @@ class Loop:
 
     def _whole_step(self) -> _Done:
         """Do all work of a step on the next minibatch of the data; StopIteration where that has ended."""
-        watch, first, mask = (
-            self._state.clock.watch,
-            not self._state.progress.batch,
-            self._state.selector.mask,
-        )
-        start = watch.clock()
-        with watch.lap(LOOP if first else STEPS):  # an epoch's first wait is not a part of its steps
+        watch, mask = self._state.clock.watch, self._state.selector.mask
+        first, start = not self._state.progress.batch, watch.clock()
+        with watch.lap(laps.LOOP if first else laps.STEPS):  # the first wait is no part of a step
             minibatch = self._feed.fetch()
         start = watch.clock() if first else start
-        tracing = FULL_TRACING if mask.all() else TRACING
+        tracing = laps.FULL_TRACING if mask.all() else laps.TRACING
         new, step = not self._steps.has(mask), self._steps.get(mask)
         if new:
             with watch.lap(tracing):
@@ -251,135 +212,12 @@ class Loop:
         if whole:
             self._feed.remember(minibatch)
         # The first run of a graph, and a smaller last minibatch, say nothing about the others' time.
-        lap, timed = (tracing, False) if new else (STEPS, whole)
+        lap, timed = (tracing, False) if new else (laps.STEPS, whole)
         with watch.lap(lap):
             loss = float(step(*minibatch))
         if not np.isfinite(loss):
             self._feed.suspect(minibatch)
         return _Done(loss, 1e3 * (watch.clock() - start), lap, timed)
-
-    def _begin_or_go_on(self) -> None:
-        """Begin an interval, or go on with one, if it is time to.
-
-        Intervals begin between epochs, but for the first, which follows the opening steps at once.
-        """
-        state, progress, opening = self._state, self._state.progress, self._opening
-        if progress.step < opening or (progress.batch and progress.step != opening):
-            return
-        clock = state.clock
-        if clock.stage and clock.stage_begun and clock.stage.is_over(progress.epoch, clock.spent_s()):
-            self._plan()
-        if clock.stage and not clock.stage_begun:
-            self._set_rate()  # tensors are scored with it; that of a run with more time was zero
-            self._begin(clock.stage)
-        elif not progress.batch:
-            self._go_on(self.cache.refresh_cache)
-
-    def _begin(self, stage: Stage) -> None:
-        """Begin an interval: score and select tensors, write the cache, solve the head. Or solve it alone."""
-        state, selector, watch = self._state, self._state.selector, self._state.clock.watch
-        head = None if selector.interval else self._head
-        self.cache.free_cache()
-        if stage.trains:
-            if head and self._work.scores and not stage.last_layers:
-                with watch.lap(laps.HEAD):
-                    head.solve_on_sample()
-            with watch.lap(laps.IMPORTANCE):
-                try:
-                    selector.score(stage.last_layers)
-                except NotFinite as error:
-                    raise state.diverged(str(error).partition(". ")[0]) from None
-            share = self._step_share(stage, self._work.cached)  # now, for scoring has taken time
-            with watch.lap(laps.SELECTION):
-                mask = selector.begin(share, self._work.cached)
-            if self._work.cached and not mask.all():
-                cached = self._try(lambda: self.cache.write_cache(mask, head))
-                if head and not cached:
-                    head.clear()
-        if head:
-            with watch.lap(laps.HEAD):
-                about = head.finish()
-            state.progress.start_loss = about["loss"]
-            self._predict(self.cache.uses_cache)
-            if stage.trains and not goes_on(self._work, state.now(), self._ratio, self.cache.uses_cache):
-                LOG.info("there is no time to train layers: the solved head stays")
-                self.cache.free_cache()
-                selector.interval -= 1  # it has not begun: with more time it does
-                stage = state.clock.stage = dataclasses.replace(stage, trains=False)
-                selector.mask = head_mask(state.model)
-        if stage.trains:
-            selector.settle(state.progress.step)
-        state.clock.stage_begun = True
-        if head:
-            # `finish` solves the head on the features of the whole pass: only now are its weights final.
-            state.tell("on_head", {**about, **state.tell("evaluate", 0)})
-            # The cache holds the provisional head where the selection leaves it out.
-            self._go_on(self.cache.refresh_cache)
-            took_s, image_s = about["seconds"] / about["images"], state.clock.image_s
-            state.clock.image_s = image_s and min(image_s, took_s)  # what was expected may have been too much
-            if self._work.trains and not stage.trains and goes_on(self._work, state.now(), 0.0, True, True):
-                LOG.info("there is time left: layers train as well")
-                self._work, self._head = dataclasses.replace(self._work, solves=False), None
-                self._plan()
-                self._begin_or_go_on()
-
-    def _go_on(self, write: Callable[[], None]) -> None:
-        """Go on with an interval whose cache `write` writes again, where it has to."""
-        if not self._try(write):
-            self._state.selector.settle(self._state.progress.step)
-
-    def _try(self, write: Callable[[], None]) -> bool:
-        """Write a cache; where that cannot be, select for steps that do all work, and return False."""
-        try:
-            write()
-        except CacheError as error:  # such as less room, or another device, than there was
-            self.cache.free_cache()
-            LOG.info(f"not cached: {error}")
-            stage = self._state.clock.stage
-            assert stage is not None
-            with self._state.clock.watch.lap(laps.SELECTION):
-                self._state.selector.select(self._step_share(stage, False), False)
-            return False
-        return True
-
-    def _step_share(self, stage: Stage, cached: bool) -> float:
-        """Return the time that a step of the interval may take, over a full step's."""
-        watch, now = self._state.clock.watch, self._state.now()
-        scoring_s = _LIKE_SCORING * watch.of(laps.IMPORTANCE, FULL_TRACING)
-        graphs_s = watch.of(TRACING) / now.intervals if now.intervals else scoring_s
-        return step_share(self._work, now, stage, cached, graphs_s)
-
-    def _start(self) -> None:
-        """Plan a run from its beginning, set its budget where that is a share of full training's time, and
-        say how its time is divided.
-        """
-        state, clock, work = self._state, self._state.clock, self._work
-        self.time_full_steps()
-        if work.by_share:
-            steps_s = 1e-3 * (state.full_step_ms() or 0.0) * clock.epochs * clock.steps_per_epoch
-            clock.budget_s = work.rho * (steps_s + state.compiling_s())
-        self._plan()
-        if clock.by_clock and clock.stage:
-            for line in plan_lines(work, state.now(), clock.stage):
-                LOG.info(line)
-
-    def _plan(self) -> None:
-        """Plan what comes next; what goes on stays where that is nothing."""
-        state, clock = self._state, self._state.clock
-        stage = None if self._selected_before else next_stage(self._work, state.now())
-        if stage is None:
-            return
-        if stage.note and (clock.stage is None or stage.note != clock.stage.note):
-            LOG.info(stage.note)
-        if not stage.trains:
-            state.selector.mask = head_mask(state.model)
-        clock.stage, clock.stage_begun = stage, False
-
-    @property
-    def _head_alone(self) -> bool:
-        """Return whether the head is solved, and no step follows."""
-        stage = self._state.clock.stage
-        return stage is not None and not stage.trains
 
     def time_full_steps(self, again: bool = False) -> None:
         """Time full steps for a scheme that leaves tensors out, and leave no trace of them.
@@ -389,10 +227,10 @@ class Loop:
         timed.
         """
         state, model, selector, limit = self._state, self._state.model, self._state.selector, self._limit
-        needless = not selector.selects and selector.mask.all()
-        if needless or state.clock.deadline is not None or (state.progress.timed_full_ms and not again):
+        trains_all = not selector.selects and selector.mask.all()
+        if trains_all or state.clock.deadline is not None or (state.progress.timed_full_ms and not again):
             return
-        if not self._work.trains or (limit is not None and not limit.times_full_steps):
+        if not self._stages.scheme.trains or (limit is not None and not limit.times_full_steps):
             if selector.profile is not None:
                 state.progress.timed_full_ms.append(selector.profile.full_ms)
             return
@@ -405,51 +243,28 @@ class Loop:
             else:
                 full = self._steps.get(np.ones(len(variables), bool))
                 if limit is None:
-                    with watch.lap(FULL_TRACING):
+                    with watch.lap(laps.FULL_TRACING):
                         full.trace(*self._feed.spec)
                 stack.enter_context(watch.lap(laps.TIMING))
             # Within a limit of memory full steps take fewer examples, and the profile scales their time up.
-            probe = self._feed.probe if limit is None else limit.shortened(self._feed.probe)
             scale = 1.0 if limit is None else limit.scale
-            timed = time_steps(full, probe(state.progress.step))
+            timed = time_steps(full, self._feed.endless_probe(state.progress.step))
             state.progress.timed_full_ms += [scale * ms for ms in timed]
-
-    def _set_rate(self) -> None:
-        state = self._state
-        if state.rates is not None:
-            rate = state.rates.rate(state.clock.share(state.progress.step))
-            optimizers.set_rate(state.model.optimizer, rate)
 
     def _trainable_now(self) -> List[int]:
         return [id(v) for v in self._state.model.trainable_variables]
 
-    def _predict(self, cached: bool) -> None:
-        """Set what the profile says of a step, where that has changed."""
-        selector = self._state.selector
-        alike = cached, selector.mask.tobytes()
-        if alike != self._alike:
-            self._alike = alike
-            if selector.profile is not None:
-                profile = selector.profile.with_cache if cached else selector.profile
-                self._ratio = profile.step_time(selector.mask) / profile.full_ms
-                self._flops = profile.step_flops(selector.mask) or 0.0
-
-    def _validated(self, epoch: int, given: Values, told: Any) -> Values:
+    def _validated(self, epoch: int, given: Values, keras_callbacks: Any) -> Values:
         """Return the entries of validation for an epoch's logs, where `fit` was asked for it."""
         data, every = given.get("validation_data"), given.get("validation_freq") or 1
         due = (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
         if data is None or not due:
             return {}
         x, y, weights = tf.keras.utils.unpack_x_y_sample_weight(data)
-        with self._state.clock.watch.lap(VALIDATION):
+        size = given.get("validation_batch_size") or given.get("batch_size")
+        options = {"sample_weight": weights, "batch_size": size, "steps": given.get("validation_steps")}
+        with self._state.clock.watch.lap(laps.VALIDATION):
             results = self._state.model.evaluate(
-                x,
-                y,
-                sample_weight=weights,
-                batch_size=given.get("validation_batch_size") or given.get("batch_size"),
-                steps=given.get("validation_steps"),
-                callbacks=told,
-                verbose=0,
-                return_dict=True,
+                x, y, **options, callbacks=keras_callbacks, verbose=0, return_dict=True
             )
         return {f"val_{name}": value for name, value in results.items()}

@@ -3,10 +3,9 @@
 import dataclasses
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
+from typing import Iterable, Iterator, Optional, Sequence
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.cache.settings import CacheSettings
@@ -116,14 +115,6 @@ class MemoryLimit:
     def cache(self, settings: CacheSettings) -> CacheSettings:
         """Return the settings of a cache that goes into a file beyond its share of the memory."""
         return dataclasses.replace(settings, memory=min(settings.kept_bytes, self.cache_bytes))
-
-    def shortened(self, minibatches: Callable[[int], Iterable[Any]]) -> Callable[[int], Iterator[Any]]:
-        """Shorten each of `minibatches` to so few examples that a full step fits."""
-
-        def first(part: Any) -> Any:
-            return None if part is None else part[: self.examples]
-
-        return lambda number: (tf.nest.map_structure(first, one) for one in minibatches(number))
 
     def last_layers_bytes(self, tensors: int) -> float:
         """Return what a process takes that trains so many of the last tensors, and never a full step."""

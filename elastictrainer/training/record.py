@@ -209,7 +209,7 @@ class RunRecord(TrainerCallback):
     def _evaluated(self, logs: Values) -> Dict[str, Optional[float]]:
         """Return the figures of an evaluation by our keys; Keras' are `val_...` for any part."""
         found = {f"{self._part}_{name}": _value(logs, f"val_{name}") for name in ("loss", "accuracy")}
-        about = {"evaluated_images": None, "accuracy_error": None, **self.run_state.sampled}
+        about = {"evaluated_images": None, "accuracy_error": None, **self.run_state.evaluated}
         return {"test_loss": None, "test_accuracy": None, **found, **about}
 
     @property

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from elastictrainer.errors import DataError, RunError
 from elastictrainer.selection.run_selector import Selector
+from elastictrainer.steps import optimizers
 from elastictrainer.steps.rates import RateSchedule
 from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE
 from elastictrainer.training import clock as laps
-from elastictrainer.training.clock import CALIBRATION, VALIDATION, Clock
-from elastictrainer.training.planner import Now
+from elastictrainer.training.clock import Clock
 
 Values = Dict[str, Any]  # by name: Keras' logs, a line of a file, figures of a run
 
@@ -116,7 +116,7 @@ class RunState:
         callbacks: those of this run that keep state.
         selections: the record of each selection, as in selections.jsonl.
         loss, step_ms: of the latest step; its time includes fetching the minibatch.
-        sampled: of the evaluation of this epoch: on how many images, and how exact; empty: there was none.
+        evaluated: on how many images this epoch was evaluated, and how exact that is; empty: it was not.
         last_checkpoint: the checkpoint to resume from; None: none yet.
         data_fault: says which part of which minibatch holds a NaN or an infinity; empty: none is known to.
         selector: decides which tensors train; made on the first minibatch.
@@ -132,24 +132,16 @@ class RunState:
     selections: List[Values] = field(default_factory=list)
     loss: float = float("nan")
     step_ms: float = float("nan")
-    sampled: Values = field(default_factory=dict)
+    evaluated: Values = field(default_factory=dict)
     last_checkpoint: Optional[Path] = None
     data_fault: Callable[[], str] = str
     selector: Selector = field(init=False, repr=False)
 
-    def now(self) -> Now:
-        """Return what the planner has to know of the run as it stands."""
-        clock, progress = self.clock, self.progress
-        return Now(
-            intervals=self.selector.interval,
-            epoch=progress.epoch,
-            step=progress.step,
-            spent_s=clock.spent_s(),
-            end_s=clock.end_s,
-            ending_s=clock.ending_s,
-            full_ms=self.full_step_ms(),
-            image_s=clock.image_s,
-        )
+    def set_rate(self) -> None:
+        """Set the learning rate of the step to come."""
+        if self.rates is not None:
+            rate = self.rates.rate(self.clock.share(self.progress.step))
+            optimizers.set_rate(self.model.optimizer, rate)
 
     def note_selection(self, record: Values) -> None:
         """Keep the record of a selection, and tell the callbacks."""
@@ -218,7 +210,7 @@ class RunState:
         """Return how long the run will go on, validation included, at its pace so far; None before a step."""
         if self.clock.by_clock:
             return self.clock.left_s()
-        steps, spent_s = self.progress.step, self.clock.watch.total(CALIBRATION)
+        steps, spent_s = self.progress.step, self.clock.watch.total(laps.CALIBRATION)
         return spent_s / steps * (self.clock.epochs * self.clock.steps_per_epoch - steps) if steps else None
 
 
@@ -246,8 +238,8 @@ def summary_of(state: RunState) -> Values:
         "train_seconds": train_s,
         "seconds": watch.so_far(),
         "full_training_seconds": full_s,
-        "validation_seconds": watch.of(VALIDATION),
-        "calibration_seconds": watch.of(CALIBRATION),
+        "validation_seconds": watch.of(laps.VALIDATION),
+        "calibration_seconds": watch.of(laps.CALIBRATION),
         "importance_seconds": watch.of(laps.IMPORTANCE, laps.TIMING),
         "selection_seconds": watch.of(laps.SELECTION),
         "trace_seconds": watch.of(laps.TRACING, laps.FULL_TRACING),

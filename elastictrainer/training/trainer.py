@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 import time
-from typing import Any, Callable, List, Optional, Union
+from typing import Any, Callable, List, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -29,11 +29,12 @@ from elastictrainer.training.checkpoints import Checkpointing
 from elastictrainer.training.clock import BUILDING, CALIBRATION, Clock, Deadline, Stopwatch
 from elastictrainer.training.feed import Feed, Probe
 from elastictrainer.training.fit_data import effective_cache, run_data
-from elastictrainer.training.graphs import Graphs, check_tensors, make_graphs, make_scorer, make_selector
+from elastictrainer.training.graphs import Graphs, check_tensors, make_graphs, make_selector
 from elastictrainer.training.head import HeadPass
 from elastictrainer.training.loop import Loop
 from elastictrainer.training.memory import limited
-from elastictrainer.training.planner import PLAIN_INTERVAL, Work, require_reachable
+from elastictrainer.training.planner import PLAIN_INTERVAL, Planner, require_reachable
+from elastictrainer.training.stages import Stages
 from elastictrainer.training.state import RunState, Values, summary_of
 
 _OPENING = 48  # full steps before the first selection where the head is not solved
@@ -209,12 +210,12 @@ class Trainer:
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
-        savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
-        require_supported_callbacks(callbacks, self.model.optimizer, bool(savers), self.rates)
+        saver = next((callback for callback in ours if isinstance(callback, Checkpointing)), None)
+        require_supported_callbacks(callbacks, self.model.optimizer, saver is not None, self.rates)
         epochs, first_epoch = given.setdefault("epochs", 1), given.get("initial_epoch", 0)
         if epochs <= first_epoch:  # a training that is over is started again
             return _trained_no_epoch(self.model, callbacks)
-        if any(saver.resume for saver in savers) and not callable(given.get("x")):
+        if saver and saver.resume and not callable(given.get("x")):
             raise UsageError("to resume, pass the data as a function of (epoch, first): see Trainer.fit.")
         given = validation_split_off(given)
         cache, reason = effective_cache(self.activation_cache, given)
@@ -235,15 +236,13 @@ class Trainer:
             for callback in ours:
                 stack.enter_context(callback.fit_context())
             with clock.watch.lap(BUILDING):
-                loop = self._prepare(state, feed, cache, any(saver.resumes for saver in savers))
+                loop = self._prepare(state, feed, cache, saver is not None and saver.goes_on)
             stack.callback(loop.cache.free_cache)
             self.model.stop_training = False
-            for saver in savers:
-                if saver.resume:
-                    saver.restore_run()
-            # What other callbacks have done after a step is saved with it.
-            others = [callback for callback in callbacks if callback not in savers]
-            history = loop.run(given, [*others, *savers])
+            if saver and saver.resume:
+                saver.restore_run()
+            # Saved last: with what other callbacks have done after a step.
+            history = loop.run(given, sorted(callbacks, key=lambda callback: callback is saver))
             if not selects and not self._left.timed_full_ms:
                 loop.time_full_steps(again=True)  # the machine may have changed since the start
             summary = summary_of(state)
@@ -274,17 +273,8 @@ class Trainer:
         state.progress.timed_full_ms = list(left.timed_full_ms)
         # One epoch would never read its cache, and a head that was solved has learned more since.
         short = clock.epochs == 1 and clock.deadline is None and self.head == "keep"
-        profile = self.profile
-        if scheme.selects and profile is None:
-            profile = _profiled(self.model, steps, minibatch, clock)
-        cached = cache.mode != "off" and not (short and scheme.selects)
-        why = self._why_uncacheable(profile, feed.spec) if cached else ""
-        if why:
-            LOG.info(f"not cached: {why}")
-        cached = cached and not why
-        if cached and profile is not None and profile.cache is None:
-            with clock.watch.lap(CALIBRATION):
-                profile = costs.with_cache_costs(profile, steps.objective, self.model.optimizer, minibatch)
+        wanted = cache.mode != "off" and not (short and scheme.selects)
+        profile, cached = self._profile_for(steps, minibatch, feed.spec, clock, wanted)
         solves = self.head == "solve" and (first_call or not scheme.trains)
         if not scheme.trains and not solves:
             raise UsageError(f'the scheme {self.scheme_name} solves the head alone: pass head="solve".')
@@ -298,35 +288,32 @@ class Trainer:
                 LOG.info(line)
             profile, cache = dataclasses.replace(profile, memory=limit.step), limit.cache(cache)
             scheme = limit.scheme(scheme, solves and not resumed)
-        work = Work(
-            profile=profile,
-            epochs=clock.epochs,
-            steps_per_epoch=clock.steps_per_epoch,
-            rho=1.0 if state.rho is None else state.rho,
-            by_share=cached and scheme.selects and not self._deterministic and not clock.deadline,
-            interval=self._interval,
-            by_deadline=clock.deadline is not None,
+            feed.probe_examples = limit.examples
+        by_share = cached and scheme.selects and not self._deterministic
+        planner = Planner(
+            scheme,
+            profile,
+            clock.epochs,
+            clock.steps_per_epoch,
             batch_size=feed.batch_size,
-            trains=scheme.trains,
-            selects=scheme.selects,
-            scores=scheme.needs_scores,
+            rho=1.0 if state.rho is None else state.rho,
+            ends_by="deadline" if clock.deadline else "share" if by_share else "steps",
+            interval=self._interval,
             cached=cached,
-            solves=solves,
-            sampled=head.sampled if head else 0,
-            solving_s=head.solving_s if head else 0.0,
+            head=head.work if head else None,
         )
-        scorer = graphs.scorer if scheme is self.scheme else make_scorer(scheme, steps)
-        batches, note = self.importance_batches, state.note_selection
-        state.selector = make_selector(scheme, profile, steps, scorer, feed.probe, batches, note, limit)
-        keeps = False
-        if short and left.policy is not None and self._still_selected(clock.steps_per_epoch):
-            keeps = True
-            state.selector.restore(left.policy)
+        state.selector = make_selector(
+            scheme, profile, steps, graphs.scorer, feed.probe, state.note_selection, limit
+        )
         # With a head that is not solved the importances of the tensors below it mean nothing.
-        opened = not work.scores or solves or left.steps
+        opened = not scheme.needs_scores or solves or left.steps
         opening = 0 if opened else max(1, min(_OPENING, clock.steps_per_epoch // 4))
+        if short and left.policy is not None and self._still_selected(clock.steps_per_epoch):
+            state.selector.restore(left.policy)
+            opening = clock.steps_per_epoch  # all: the selection of the earlier run stays
         cached_steps = CachedSteps(state, feed, steps, cache)
-        return Loop(state, work, feed, graphs, cached_steps, head, limit, opening, keeps)
+        stages = Stages(state, planner, cached_steps, head, opening)
+        return Loop(state, feed, graphs, cached_steps, stages, limit)
 
     def _graphs_for(self, minibatch: Minibatch, spec: Any) -> Graphs:
         """Return the graphs of training on minibatches of `spec`; what depends on other ones is forgotten."""
@@ -344,15 +331,36 @@ class Trainer:
         optimizers.build(self.model.optimizer, self.model.trainable_variables)
         return make_graphs(self.model, self.scheme, spec, self._fold)
 
-    def _why_uncacheable(self, profile: Optional[Profile], spec: Any) -> str:
-        """Return why activations cannot be cached; empty where they can. `spec`: of any minibatch."""
-        parts = [part for part in tf.nest.flatten(spec) if part is not None]
+    def _profile_for(
+        self, steps: CompiledSteps, minibatch: Minibatch, spec: Any, clock: Clock, cached: bool
+    ) -> Tuple[Optional[Profile], bool]:
+        """Return the profile of a run, and whether activations are cached, which `cached` asks for.
+
+        What is missing is measured on `minibatch`, for a tenth of a short run's time at most; a line says why
+        nothing can be cached. `spec`: of any minibatch.
+        """
+        profile, model = self.profile, self.model
+        if self.scheme.selects and profile is None:
+            LOG.info("profiling the model")
+            count = clock.epochs * clock.steps_per_epoch
+            options: Values = {"metrics": tuple(steps.metrics), "training_steps": count}
+            with clock.watch.lap(CALIBRATION):
+                profile = profile_model(model, steps.objective, minibatch, model.optimizer, **options)
+            LOG.info(f"full step {profile.full_ms:.1f} ms, rho_min {profile.rho_min:.3f}")
+        if not cached:
+            return profile, False
+        parts, why = [part for part in tf.nest.flatten(spec) if part is not None], ""
         if not all(isinstance(part, tf.TensorSpec) for part in parts):
-            return "the data has ragged or sparse parts"
-        # Times measured in this run must not affect the selections.
-        if self._deterministic and profile is not None and profile.cache is None:
-            return "the profile does not have the costs of a cache (et-profile measures them)"
-        return ""
+            why = "the data has ragged or sparse parts"
+        elif profile is not None and profile.cache is None:
+            if self._deterministic:  # times measured in this run must not affect the selections
+                why = "the profile does not have the costs of a cache (et-profile measures them)"
+            else:
+                with clock.watch.lap(CALIBRATION):
+                    profile = costs.with_cache_costs(profile, steps.objective, model.optimizer, minibatch)
+        if why:
+            LOG.info(f"not cached: {why}")
+        return profile, not why
 
     def _still_selected(self, steps_per_epoch: int) -> bool:
         """Return whether the selection of an earlier run is to be trained on; logs why not."""
@@ -395,22 +403,6 @@ class Trainer:
         """
         if self._graphs is not None:
             self._graphs.steps.size = count
-
-
-def _profiled(model: tf.keras.Model, steps: CompiledSteps, minibatch: Minibatch, clock: Clock) -> Profile:
-    """Profile the model of a run on `minibatch`; a tenth of a short run's time at most."""
-    with clock.watch.lap(CALIBRATION):
-        LOG.info("profiling the model")
-        profile = profile_model(
-            model,
-            steps.objective,
-            minibatch,
-            model.optimizer,
-            metrics=tuple(steps.metrics),
-            training_steps=clock.epochs * clock.steps_per_epoch,
-        )
-    LOG.info(f"full step {profile.full_ms:.1f} ms, rho_min {profile.rho_min:.3f}")
-    return profile
 
 
 def _trained_no_epoch(model: tf.keras.Model, callbacks: List[Any]) -> tf.keras.callbacks.History:

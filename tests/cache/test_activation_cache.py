@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from elastictrainer.cache import activation_cache
+from elastictrainer.cache.activation_cache import ActivationCache
+from elastictrainer.cache.forward_pass import ForwardPass
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.cache.storage import CacheError, NotCacheable, order
 from networks import assign, augmented, everything, residual, trained_step, updating_statistics, values
@@ -28,9 +30,6 @@ def step_of(tf, layers, network=residual, **options):
 
 def cache_of(tf, step, minibatches, settings=EXACT, features_of=None, written=False):
     """A cache; `features_of`: the kernel of a layer; `written`: it holds the minibatches."""
-    from elastictrainer.cache.activation_cache import ActivationCache
-    from elastictrainer.cache.forward_pass import ForwardPass
-
     spec = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), minibatches[0])
     forward = ForwardPass(step.objective, step.optimizer, minibatches[0])
     features = None if features_of is None else forward.features(features_of)
@@ -103,49 +102,29 @@ def test_steps_on_a_float16_cache_train_nearly_the_same(tf):
     assert 0 < np.abs(exact - rounded).max() < 1e-2 * np.abs(exact).max()
 
 
-def test_numbers_too_large_for_float16_are_stored_as_float32(tf):
-    step, minibatches = step_of(tf, ["head"], learning_rate=1e-12), data(tf)
-    minibatches[2] = (minibatches[2][0] * 1e6, minibatches[2][1])
-    cache = cache_of(tf, step, minibatches, CacheSettings())
-    assert cache.storage.columns[0].dtype == "float16"
-    for minibatch in minibatches:
-        cache.write(minibatch)
-    assert cache.storage.columns[0].dtype == "float32"
-    assert np.isfinite(trained(cache, 1)).all()
+def test_numbers_too_large_for_float16_are_stored_as_float32_within_the_memory(tf, tmp_path, monkeypatch):
+    """In float32 it has twice as many bytes, and both are there while rows are converted.
 
-
-def test_a_cache_that_is_widened_after_reading_began_is_read_in_float32(tf):
-    """A profile's measurement reads and writes in turn, and rewinds the cache."""
-    step, minibatches = step_of(tf, ["head"], learning_rate=1e-12), data(tf)
-    cache = cache_of(tf, step, minibatches, CacheSettings())
-    cache.write(minibatches[0])
-    cache.read(0, 0)
-    cache.write((minibatches[1][0] * 1e6, minibatches[1][1]))
-    assert all(part.dtype != np.float16 for part in cache.read(0, 1))
-    cache.close()
-
-
-def test_a_cache_is_widened_within_its_memory(tf, tmp_path):
-    """In float32 it has twice as many bytes, and both are there while rows are converted."""
-    step, minibatches = step_of(tf, ["head"], learning_rate=1e-12), data(tf)
+    A profile's measurement reads and writes in turn: the cache may be widened after reading began.
+    """
+    step, minibatches, wide = step_of(tf, ["head"], learning_rate=1e-12), data(tf), tmp_path / "wide"
+    minibatches[1] = (minibatches[1][0] * 1e6, minibatches[1][1])
     narrow = cache_of(tf, step, minibatches, CacheSettings()).storage.bytes
-    too_large = minibatches[1][0] * 1e6, minibatches[1][1]
-    for memory, folder in ((4 * narrow, None), (2 * narrow, tmp_path / "wide"), (0, tmp_path / "wide")):
-        cache = cache_of(tf, step, minibatches, CacheSettings(memory=memory, folder=tmp_path / "wide"))
+    for memory, folder in ((4 * narrow, None), (2 * narrow, wide), (0, wide)):
+        cache = cache_of(tf, step, minibatches, CacheSettings(memory=memory, folder=wide))
         cache.write(minibatches[0])
-        cache.write(too_large)
+        cache.read(0, 0)
+        assert cache.storage.columns[0].dtype == "float16"
+        for minibatch in minibatches[1:]:
+            cache.write(minibatch)
         assert cache.storage.folder == folder and cache.storage.columns[0].dtype == "float32"
-        assert np.isfinite([float(cache.train(cache.read(1, k))) for k in range(2)]).all()
+        assert all(part.dtype != np.float16 for part in cache.read(0, 1))
+        assert np.isfinite(trained(cache, 1)).all()
         cache.close()
-
-
-def test_a_cache_that_there_is_no_room_to_widen_ends_with_an_error(tf, tmp_path, monkeypatch):
-    step, minibatches = step_of(tf, ["head"], learning_rate=1e-12), data(tf)
-    cache = cache_of(tf, step, minibatches, CacheSettings(memory=10_000_000, folder=tmp_path))
+    cache = cache_of(tf, step, minibatches, CacheSettings(memory=narrow, folder=wide))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(0, 0, 0))
-    cache._settings = CacheSettings(memory=cache.storage.bytes, folder=tmp_path)
     with pytest.raises(CacheError, match="fits neither"):
-        cache.write((minibatches[1][0] * 1e6, minibatches[1][1]))
+        cache.write(minibatches[1])
     cache.close()
 
 
@@ -175,7 +154,6 @@ def test_write_also_gives_the_features_of_the_head(tf):
 
 
 def test_a_selection_that_freezes_nothing_is_not_cacheable(tf):
-
     with pytest.raises(NotCacheable, match="take as long"):
         cache_of(tf, trained_step(tf, updating_statistics(tf), ["c1"]), data(tf))
 

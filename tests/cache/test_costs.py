@@ -6,26 +6,30 @@ import pytest
 
 from builders import quick_profile, tensor_names
 from elastictrainer import Profile
+from elastictrainer.cache.costs import TimedVariants, with_cache_costs
 from elastictrainer.profiler.calibration import middle
+from elastictrainer.steps import optimizers
+from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE, FULL, PLAIN
 from networks import augmented, residual
 
 
+def ready(tf, model):
+    """What profiles a model: its objective, a built optimizer, a minibatch."""
+    optimizer = optimizers.make("sgd", 0.1)
+    optimizers.build(optimizer, model.trainable_variables)
+    batch = tf.random.uniform((4, *model.input_shape[1:])), tf.constant([0, 1, 2, 0], tf.int64)
+    return Objective(model, classification_loss()), optimizer, batch
+
+
 @pytest.fixture
 def profiled(tf):
-    """A network with augmentation, and its profile with the costs of the activation cache."""
-    from elastictrainer.cache.costs import with_cache_costs
-    from elastictrainer.steps import optimizers
-    from elastictrainer.steps.objective import Objective, classification_loss
+    """Makes the profile of a network, without and with the costs of the activation cache."""
 
     def make(model):
-        optimizer = optimizers.make("sgd")
-        optimizers.build(optimizer, model.trainable_variables)
-        shape = tuple(model.input_shape[1:])
-        batch = tf.random.uniform((4, *shape)), tf.constant([0, 1, 2, 0], tf.int64)
+        objective, optimizer, batch = ready(tf, model)
         before = [v.numpy() for v in model.variables]
         profile = quick_profile(model, batch, optimizer=optimizer)
-        objective = Objective(model, classification_loss())
         with_costs = with_cache_costs(profile, objective, optimizer, batch)
         for value, variable in zip(before, model.variables):
             np.testing.assert_array_equal(value, variable.numpy())
@@ -94,15 +98,8 @@ def test_a_recurrent_layers_loop_has_the_time_of_its_layer(tf, profiled):
 
 @pytest.mark.parametrize("network", [residual, pytest.param(augmented, marks=pytest.mark.slow)])
 def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
-    from elastictrainer.cache.costs import TimedVariants, with_cache_costs
-    from elastictrainer.steps import optimizers
-    from elastictrainer.steps.objective import Objective, classification_loss
-
     model = network(tf)
-    optimizer = optimizers.make("sgd", 0.1)
-    optimizers.build(optimizer, model.trainable_variables)
-    batch = tf.random.uniform((4, *model.input_shape[1:])), tf.constant([0, 1, 2, 0], tf.int64)
-    objective = Objective(model, classification_loss())
+    objective, optimizer, batch = ready(tf, model)
     profile = with_cache_costs(quick_profile(model, batch, optimizer=optimizer), objective, optimizer, batch)
     # On a busy machine reading seems to take longer than these few layers do.
     profile = replace(profile, cache=replace(profile.cache, read_ms_per_mb=0.0))
@@ -111,9 +108,7 @@ def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
     storage, read = steps.cache.storage, set()
     storage.read = lambda rows, unspied=storage.read: read.update(rows.tolist()) or unspied(rows)
     found = steps.ratios(0.1, warmup=20)  # more than the cache holds: it begins again
-    assert read == set(range(storage.capacity)), (
-        "each read finds its minibatch outside the processor's caches"
-    )
+    assert read == set(range(storage.capacity)), "each minibatch is outside the processor's caches"
     assert all(steps.get(kind).runs >= 20 for kind in (FULL, PLAIN, CACHE_WRITE, CACHE_READ))
     assert found.keys() == {PLAIN, CACHE_WRITE, CACHE_READ} and min(found.values()) > 0
     steps.close()

@@ -45,30 +45,21 @@ def mixing_examples(tf):
     return tf.keras.Model(inputs, layers.Dense(3, name="head")(x))
 
 
-def test_ops_that_mix_examples_do_not_count_as_frozen(tf):
-
-    step, minibatch = trained_step(tf, mixing_examples(tf), ["head"]), minibatch_of(tf)
-    traced = TracedStep(step.in_graph(*minibatch), [])
-    assert any(op.type == "Conv2D" for op in frozen(traced))
-    stop_where_examples_mix(traced, minibatch, {})
-    assert not any(op.type == "Conv2D" for op in frozen(traced))
+def frozen_convolutions(traced):
+    return [k for k in traced.ops.frozen if traced.ops.operations[k].type == "Conv2D"]
 
 
-def test_mixing_of_examples_is_looked_for_once(tf):
+def test_ops_that_mix_examples_do_not_count_as_frozen_and_are_looked_for_once(tf):
     """Examples that are all alike cannot tell; what an earlier selection found out counts."""
     step = trained_step(tf, mixing_examples(tf), ["head"])
     x, y = minibatch_of(tf)
     forward = ForwardPass(step.objective, step.optimizer, (x, y))
     alike = tf.repeat(x[:1], BATCH, axis=0), y
-    unaware, aware = (TracedStep(step.in_graph(*alike), []) for _ in range(2))
-    stop_where_examples_mix(unaware, alike, {})
-    stop_where_examples_mix(aware, alike, forward.mixing)
-    assert not any(op.type == "Conv2D" for op in frozen(aware))
-    assert any(op.type == "Conv2D" for op in frozen(unaware))
-
-
-def frozen(traced):
-    return [traced.ops.operations[k] for k in traced.ops.frozen]
+    for minibatch, known, stops in (((x, y), {}, True), (alike, {}, False), (alike, forward.mixing, True)):
+        traced = TracedStep(step.in_graph(*minibatch), [])
+        assert frozen_convolutions(traced)
+        stop_where_examples_mix(traced, minibatch, known)
+        assert bool(frozen_convolutions(traced)) != stops
 
 
 def test_ops_that_make_rows_of_another_axis_are_frozen_but_not_stored(tf):
@@ -91,8 +82,8 @@ def test_ops_that_make_rows_of_another_axis_are_frozen_but_not_stored(tf):
     minibatch = minibatch_of(tf, 5, 8, 8, 3)
     traced = TracedStep(step.in_graph(*spec), [])
     stop_where_examples_mix(traced, minibatch, {})
-    convolutions = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Conv2D"}
-    assert convolutions and convolutions <= traced.ops.unstored
+    convolutions = frozen_convolutions(traced)
+    assert convolutions and traced.ops.unstored.issuperset(convolutions)
     means = {k for k in traced.ops.frozen if traced.ops.operations[k].type == "Mean"}
     assert means and not means & traced.ops.unstored
 
@@ -129,14 +120,13 @@ def test_outputs_that_nobody_reads_do_not_count(tf, monkeypatch):
     monkeypatch.setattr(forward_pass, "_compare_examples", noting)
     stop_where_examples_mix(traced, minibatch, {})
     assert compared and all(tensor.consumers() for tensor in compared)
-    assert sum(op.type == "Conv2D" for op in frozen(traced)) == 2
+    assert len(frozen_convolutions(traced)) == 2
 
 
 def test_tensors_are_compared_in_parts_of_few_bytes(tf):
     with tf.Graph().as_default():
-        tensors = [
-            tf.zeros((4, width)) for width in (5, 15, 10, 30, 2, 3)
-        ]  # rows of 20, 60, 40, 120, 8, 12 bytes
+        # Rows of 20, 60, 40, 120, 8, 12 bytes.
+        tensors = [tf.zeros((4, width)) for width in (5, 15, 10, 30, 2, 3)]
     for most, expected in ((100.0, [[5, 15], [10], [30], [2, 3]]), (50.0, [[5], [15], [10], [30], [2, 3]])):
         parts = in_parts(tensors, most)
         assert [[int(t.shape[1]) for t in part] for part in parts] == expected

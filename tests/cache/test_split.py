@@ -86,40 +86,35 @@ def test_a_step_of_several_inputs_and_outputs_splits(tf):
     model = two_inputs_and_outputs(tf)
     x, y = inputs_of(tf, model), [tf.constant([0, 1, 2, 0], tf.int64), tf.constant([0, 1, 1, 0], tf.int64)]
     sparse = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    step = trained_step(
-        tf,
-        model,
-        ["p"],
-        loss=lambda labels, outputs: sparse(labels[0], outputs[0]) + sparse(labels[1], outputs[1]),
-    )
+
+    def loss(labels, outputs):
+        return sparse(labels[0], outputs[0]) + sparse(labels[1], outputs[1])
+
+    step = trained_step(tf, model, ["p"], loss=loss)
     split = assert_the_same_training(tf, step, x, y, (spec_of(tf, x, BATCH), spec_of(tf, y, BATCH)))
     assert len(tf.function(split.prefix)(*x)) == len(split.cut.tensors) >= 1
 
 
+def in_parts(tf, model, layers):
+    """The traced step that trains these layers, and its cut."""
+    spec = spec_of(tf, inputs_of(tf, model), BATCH), tf.TensorSpec((BATCH,), tf.int64)
+    return traced_and_cut(trained_step(tf, model, layers), spec)
+
+
 def test_augmentation_and_an_inner_dropout_are_done_once_and_the_outer_one_is_not(tf):
-    tf.keras.utils.set_random_seed(1)
-    model = augmented(tf)
-    x = inputs_of(tf, model)
-    step = trained_step(tf, model, ["head"])
-    traced, cut = traced_and_cut(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
-    split = traced.split(cut)
-    states = {v.ref() for v in split.random_states}
-    assert len(states) >= 2
+    traced, cut = in_parts(tf, augmented(tf), ["head"])
+    assert len({v.ref() for v in traced.split(cut).random_states}) >= 2
     again = {traced.ops.operations[k].name for k in traced.needed() | cut.recomputed}
     assert any("outer_dropout" in name for name in again)
     assert not any("inner_dropout" in name or "flip" in name for name in again)
 
 
 def test_split_names_the_variables_that_the_prefix_reads(tf):
-    from elastictrainer.steps.keras_compat.variables import name_of
+    from elastictrainer.steps.keras_compat.variables import name_of, tf_variable
 
     model = residual(tf)
-    x = inputs_of(tf, model)
-    step = trained_step(tf, model, ["c4"])
-    traced, cut = traced_and_cut(step, (spec_of(tf, x, BATCH), tf.TensorSpec((BATCH,), tf.int64)))
+    traced, cut = in_parts(tf, model, ["c4"])
     fixed = {id(v) for v in traced.split(cut).fixed}
-    from elastictrainer.steps.keras_compat.variables import tf_variable
-
     read = {name_of(v).split("/")[-2] for v in model.trainable_variables if id(tf_variable(v)) in fixed}
     assert read == {"c1", "c2", "c3"}
 

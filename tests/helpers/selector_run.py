@@ -4,10 +4,11 @@ import itertools
 
 from builders import ArrayData, small_network
 from elastictrainer import Objective
+from elastictrainer.selection.importance import ImportanceEvaluator
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledSteps
 from elastictrainer.steps.objective import classification_loss
-from elastictrainer.training.graphs import make_scorer, make_selector
+from elastictrainer.training.graphs import make_selector
 
 
 class SelectorRun:
@@ -26,14 +27,12 @@ class SelectorRun:
         self.steps = CompiledSteps(objective, self.optimizer)
         self.data = ArrayData(tf, steps=steps_per_epoch)
         self.records, self.rho = [], rho
-        scorer = make_scorer(scheme, self.steps)
-        self.selector = make_selector(
-            scheme, profile, self.steps, scorer, self._probe, 2, self.records.append
-        )
+        metric = scheme.importance_metric
+        scorer = metric and ImportanceEvaluator(objective, self.optimizer, metric, self.steps, momentum=False)
+        self.selector = make_selector(scheme, profile, self.steps, scorer, self._probe, self.records.append)
 
     def _probe(self, number):
-        """Repeat the probe minibatches without end."""
-        return itertools.cycle(self.data.probe(number))
+        return itertools.islice(self.data.probe(number), 2)
 
     def train(self, epochs):
         """Train so many epochs, each an interval of its own."""

@@ -137,7 +137,7 @@ def test_without_a_solver_the_mask_stays_and_figures_are_logged_at_every_interva
         selector.score()
         assert selector.begin(1.0, cached=False) is mask and selector.select(1.0, cached=False) is mask
         selector.settle(step)
-        selector.settle(step)  # where the interval turned out not to be cached
+        selector.settle(step, again=True)  # where the interval turned out not to be cached
     assert records == [{"step": 10, "pruned": 3}, {"step": 20, "pruned": 3}]
     assert not selector.selects and selector.masks == [] and selector.interval == 3
     restored = Selector(mask)

@@ -84,15 +84,11 @@ def accuracy_of(model):
     return float((model(IMAGES).numpy().argmax(axis=1) == np.arange(10) % 3).mean())
 
 
-@pytest.mark.parametrize(
-    "better, worse",
-    [((2, 0.9, 0.5), (1, 0.8, 0.1)), ((2, 0.9, 0.4), (1, 0.9, 0.5))],
-    ids=["more are right", "as many at a lower loss"],
-)
-def test_what_is_better(better, worse):
-    assert Score(*better).is_better_than(Score(*worse))
-    assert not Score(*worse).is_better_than(Score(*better))
-    assert not Score(*better).is_better_than(Score(*better)), "the earlier one stays"
+@pytest.mark.parametrize("accuracy, loss", [(0.8, 0.1), (0.9, 0.5)], ids=["fewer are right", "a higher loss"])
+def test_what_is_better(accuracy, loss):
+    better, worse = Score(2, 0.9, 0.4), Score(1, accuracy, loss)
+    assert better.is_better_than(worse) and not worse.is_better_than(better)
+    assert not better.is_better_than(better), "the earlier one stays"
 
 
 def test_the_best_weights_are_kept_beside_the_last_and_tested_once(tf, tmp_path):
@@ -104,9 +100,7 @@ def test_the_best_weights_are_kept_beside_the_last_and_tested_once(tf, tmp_path)
     assert_equal(run.model.get_weights(), run.weights.after[5])
     summary = run.folder.summary()
     assert (summary["kept_weights"], summary["kept_epoch"]) == ("best.keras", 2)
-    assert summary["val_accuracy"] == pytest.approx(0.9) and summary["val_accuracy_last"] == pytest.approx(
-        0.8
-    )
+    assert (summary["val_accuracy"], summary["val_accuracy_last"]) == pytest.approx((0.9, 0.8))
     tested = accuracy_of(tf.keras.models.load_model(run.folder.best_path, compile=False))
     assert summary["accuracy"] == pytest.approx(tested)
     assert run.tested == 1 and summary["stopped"] is None and summary["epochs"] == 5
@@ -169,7 +163,15 @@ def test_an_interrupted_run_keeps_and_ends_as_one_that_was_not(tf, tmp_path, epo
 
 
 class Killed(TrainerCallback):
-    """Ends the process, as far as the run can tell, when all is trained and nothing is written."""
+    """Ends the process, as far as the run can tell: in an epoch, or when all is trained."""
+
+    def __init__(self, epoch=None):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch + 1 == self.epoch:
+            raise MemoryError
 
     def conclude(self):
         raise MemoryError
@@ -184,42 +186,34 @@ def test_a_run_that_has_ended_early_and_was_killed_then_is_not_trained_further(t
     assert again.folder.model_path.exists() and results["kept_epoch"] == 2
 
 
-def test_a_run_that_has_ended_early_and_is_given_more_time_ends_once_more(tf, tmp_path, capsys):
-    def never():
-        return 0.0
+@pytest.mark.parametrize(
+    "shares, patience, kept, reason",
+    [
+        ((0.5, 0.9, 0.7, 1.0, 0.8), 1, 4, "in 1 epoch after epoch 4"),
+        ((0.9, *9 * (0.5,)), 2, 1, "in 2 epochs after epoch 3"),
+    ],
+    ids=["better weights", "its patience again"],
+)
+def test_a_run_that_has_ended_early_and_is_given_more_time_ends_once_more(
+    tf, tmp_path, capsys, shares, patience, kept, reason
+):
+    def fit(more_s, **options):
+        deadline = Deadline(9.0, more_s=more_s, age_s=lambda: 0.0)
+        return Run(tf, tmp_path / "run", shares).fit(patience, deadline=deadline, **options).elastic
 
-    first = Run(tf, tmp_path / "run").fit(patience=1, deadline=Deadline(9.0, age_s=never))
-    assert first.elastic["epochs"] == 3
+    assert fit(0.0)["epochs"] == 3
     capsys.readouterr()
-    again = Run(tf, tmp_path / "run", (0.5, 0.9, 0.7, 1.0, 0.8))
-    longer = Deadline(9.0, more_s=9.0, age_s=never)
-    results = again.fit(patience=1, resume=True, quiet=False, deadline=longer).elastic
+    results = fit(9.0, resume=True, quiet=False)
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ended")]
-    assert said == [f"ended after epoch 5: {results['stopped']}"] and results["kept_epoch"] == 4
-
-
-def test_a_run_that_has_ended_early_and_is_given_more_time_has_its_patience_again(tf, tmp_path):
-    def more(seconds):
-        return Deadline(9.0, more_s=seconds, age_s=lambda: 0.0)
-
-    shares = (0.9, *9 * (0.5,))
-    first = Run(tf, tmp_path / "run", shares).fit(patience=2, deadline=more(0.0)).elastic
-    again = Run(tf, tmp_path / "run", shares).fit(patience=2, resume=True, deadline=more(9.0)).elastic
-    assert (first["epochs"], again["epochs"]) == (3, 5)
-    assert again["stopped"].endswith("in 2 epochs after epoch 3") and again["kept_epoch"] == 1
+    assert said == [f"ended after epoch 5: {results['stopped']}"]
+    assert results["stopped"].endswith(reason) and (results["epochs"], results["kept_epoch"]) == (5, kept)
 
 
 def test_weights_that_were_written_in_an_epoch_that_is_repeated_stay_the_best(tf, tmp_path):
     """Killed after the second epoch's best weights were written, before its checkpoint was."""
-
-    class KilledThere(TrainerCallback):
-        def on_epoch_end(self, epoch, logs=None):
-            if epoch == 1:
-                raise MemoryError
-
     first = Run(tf, tmp_path / "run")
     with pytest.raises(MemoryError):
-        first.fit(callbacks=[KilledThere()])
+        first.fit(callbacks=[Killed(2)])
     assert described_in(first.folder.best_path).epoch == 2
     # On another day the same epoch may come out otherwise.
     again = Run(tf, tmp_path / "run", (0.5, 0.8, 0.7, 0.6, 0.8))

@@ -30,6 +30,12 @@ def tracing(results):
     return results["trace_seconds"] + results["seconds"].get("building", 0.0)
 
 
+def test_a_long_call_after_a_short_one_goes_on_by_the_same_graphs(tf):
+    trainer = trainer_of(tf, scheme="full")
+    first, second = fit(trainer)[0], fit(trainer, 1, epochs=3)[0]
+    assert second["steps"] == 12 and tracing(second) < tracing(first) / 3
+
+
 def test_a_second_call_trains_on_by_the_same_graphs_and_selection(tf):
     trainer = trainer_of(tf)
     first, selected = fit(trainer)
@@ -144,10 +150,3 @@ def test_going_back_to_an_earlier_state_uses_the_graphs_that_are_there(tf):
     trainer.restore(saved)
     results, selections = fit(trainer, 1)
     assert not selections and results["trace_seconds"] == 0
-
-
-def test_a_long_call_after_a_short_one_selects_and_caches_for_itself(tf):
-    trainer = trainer_of(tf, scheme="full")
-    first, _ = fit(trainer)
-    second, _ = fit(trainer, 1, epochs=3)
-    assert second["steps"] == 12 and tracing(second) < tracing(first) / 3

@@ -1,6 +1,5 @@
 """Interrupted and resumed equals uninterrupted, to the bit; nothing good is lost; signals."""
 
-import contextlib
 import itertools
 import os
 import shutil
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from builders import ArrayData, address, compiled_trainer, invented_profile, small_network, train_classifier
-from elastictrainer import RunError, Trainer, UsageError
+from elastictrainer import RunError, UsageError
 from elastictrainer.errors import Interrupted
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
@@ -32,8 +31,7 @@ class InterruptedData(ArrayData):
 
     def __init__(self, tf, when=None):
         super().__init__(tf, steps=STEPS)
-        self.when = when
-        self.evaluations = 0
+        self.when, self.evaluations = when, 0
 
     def train(self, epoch, first=0):
         for number, batch in enumerate(super().train(epoch, first), first):
@@ -70,18 +68,15 @@ class Run:
     def fit(self, data, resume=False):
         options = {"scheme": self._scheme, "profile": self._profile, "rho": 0.9, "epochs": EPOCHS}
         options.update(interval=1, importance_batches=2, deterministic=True, activation_cache="off")
-        options.update(run=self.folder, resume=resume)
-        return train_classifier(self._tf, self.model, data, self.optimizer, **options)
+        run = self.folder, resume
+        return train_classifier(self._tf, self.model, data, self.optimizer, *run, **options)
 
     def result(self):
         """Return the parts that must be equal: variables, metrics and selections, without measured times."""
         metrics = [{k: v for k, v in record.items() if k not in CLOCKED} for record in self.folder.metrics()]
-        variables = [
-            *self.model.variables,
-            *optimizers.variables_of(self.optimizer),
-            *random_states(self.model),
-        ]
-        return [v.numpy() for v in variables], metrics, self.folder.selections()
+        model, optimizer = self.model, optimizers.variables_of(self.optimizer)
+        variables = [v.numpy() for v in [*model.variables, *optimizer, *random_states(model)]]
+        return variables, metrics, self.folder.selections()
 
 
 @pytest.mark.usefixtures("sigint")
@@ -98,9 +93,23 @@ def test_a_checkpoint_of_another_version_is_refused_and_nothing_is_cut(tf, profi
 
 def fit(tf, callbacks, optimizer="sgd", steps=2, **options):
     """Train all of a small network, with checkpoints among the callbacks."""
+    tf.keras.utils.set_random_seed(3)
     trainer = compiled_trainer(tf, small_network(tf), optimizer, scheme="full")
     stream = ArrayData(tf, steps=steps).stream
     return trainer.fit(stream, steps_per_epoch=steps, callbacks=callbacks, verbose=0, **options)
+
+
+def interrupted_after(tf, step, stop_training=False):
+    """A callback that sends SIGINT after so many steps."""
+    done = itertools.count(1)
+
+    class Interrupting(tf.keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if next(done) == step:
+                self.model.stop_training |= stop_training
+                os.kill(os.getpid(), signal.SIGINT)
+
+    return Interrupting()
 
 
 # With selections; with work of its own at each interval.
@@ -136,24 +145,14 @@ def test_resumed_equals_uninterrupted(tf, profile, tmp_path, scheme):
 @pytest.mark.usefixtures("sigint")
 @pytest.mark.parametrize("step", [3, pytest.param(6, marks=pytest.mark.slow, id="at the last step")])
 def test_a_resumed_epoch_has_the_metrics_and_keras_validation_of_a_whole_one(tf, tmp_path, step):
-    def train(saver, stop_at=None):
-        tf.keras.utils.set_random_seed(3)
-        data, model, done = ArrayData(tf, steps=6), small_network(tf), itertools.count(1)
-
-        def stop(batch, logs):
-            if next(done) == stop_at:
-                os.kill(os.getpid(), signal.SIGINT)
-
-        callbacks = [tf.keras.callbacks.LambdaCallback(on_train_batch_end=stop), saver]
-        options = {"validation_data": ArrayData(tf, seed=1).stream().take(2), "callbacks": callbacks}
-        trainer = compiled_trainer(tf, model, "adam", scheme="full")
-        return trainer.fit(data.stream, steps_per_epoch=6, epochs=2, verbose=0, **options)
+    def train(*callbacks):
+        validation = ArrayData(tf, seed=1).stream().take(2)
+        return fit(tf, callbacks, "adam", 6, epochs=2, validation_data=validation)
 
     whole = train(Checkpointing(RunFolder(tmp_path / "whole"))).history
-    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= whole.keys()
     run = RunFolder(tmp_path / "parts")
     with pytest.raises(Interrupted, match=rf"step {step}\..*Checkpointing\(..., resume=True\)"):
-        train(Checkpointing(run), stop_at=step)
+        train(interrupted_after(tf, step), Checkpointing(run))
     resumed = train(Checkpointing(run, resume=True))
     assert resumed.epoch == [0, 1]
     for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
@@ -163,33 +162,23 @@ def test_a_resumed_epoch_has_the_metrics_and_keras_validation_of_a_whole_one(tf,
 @pytest.mark.usefixtures("sigint")
 def test_a_run_that_a_callback_has_stopped_is_resumed_to_the_end_of_its_epoch(tf, tmp_path):
     run = RunFolder(tmp_path / "run")
-
-    class Stop(tf.keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 2:
-                self.model.stop_training = True
-                os.kill(os.getpid(), signal.SIGINT)
-
-    for resume in (False, True):
-        with contextlib.nullcontext() if resume else pytest.raises(Interrupted, match=r"step 3\."):
-            history = fit(tf, [Stop(), Checkpointing(run, resume=resume)], steps=6, epochs=2)
+    with pytest.raises(Interrupted, match=r"step 3\."):
+        fit(tf, [interrupted_after(tf, 3, stop_training=True), Checkpointing(run)], steps=6, epochs=2)
+    history = fit(tf, [Checkpointing(run, resume=True)], steps=6, epochs=2)
     assert history.elastic["steps"] == 3 and history.epoch == [0]
 
 
 def test_within_an_epoch_one_is_written_every_few_minutes(tf, tmp_path):
-    def train(folder, minutes):
-        newest = []
-        run = RunFolder(folder)
+    for minutes, expected in ((10.0, [0, 0, 2, 2]), (0.0, [0, 1, 2, 3])):
+        run, newest = RunFolder(tmp_path / str(minutes)), []
 
-        def note(batch, logs):
-            newest.append(max((p.name for p in run.checkpoints_path.glob("step-*")), default=None))
+        def note(batch, logs, run=run, newest=newest):
+            steps = [int(path.name[len("step-") :]) for path in run.checkpoints_path.glob("step-*")]
+            newest.append(max(steps, default=0))
 
         note_each = tf.keras.callbacks.LambdaCallback(on_train_batch_end=note)
         fit(tf, [note_each, Checkpointing(run, minutes)], epochs=2)
-        return newest
-
-    assert train(tmp_path / "rarely", 10.0) == [None, None, "step-000000002", "step-000000002"]
-    assert train(tmp_path / "often", 0.0) == [None, *(f"step-00000000{k}" for k in (1, 2, 3))]
+        assert newest == expected
 
 
 @pytest.mark.parametrize(
@@ -225,33 +214,27 @@ def test_what_is_not_finite_is_not_saved(tf, profile, tmp_path, when, message):
     assert again.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["steps"] == STEPS * EPOCHS
 
 
-def test_divergence_stops_the_run_and_says_where(tf, tmp_path):
-    run, sgd = RunFolder.create(tmp_path / "run"), optimizers.make("sgd", 1e20)
+def test_a_run_that_diverges_is_ended_and_one_without_a_checkpoint_starts_anew(tf, profile, tmp_path):
+    fresh = Run(tf, profile, tmp_path / "run", "full")
+    fresh.optimizer = optimizers.make("sgd", 1e20)
     with pytest.raises(RunError, match="at step .*learning-rate"):
-        train_classifier(tf, small_network(tf), ArrayData(tf, steps=6), sgd, scheme="full", run=run)
-
-
-def test_a_run_without_a_checkpoint_starts_anew(tf, profile, tmp_path):
+        fresh.fit(ArrayData(tf, steps=STEPS))
     fresh = Run(tf, profile, tmp_path / "run", "full")
     fresh.folder.add_metrics({"epoch": 1})  # what a killed process may have left
     assert fresh.fit(ArrayData(tf, steps=STEPS), resume=True).elastic["epochs"] == EPOCHS
     assert [record["epoch"] for record in fresh.folder.metrics()] == [1, 2, 3, 4]
 
 
-def test_another_runs_checkpoints_are_refused(tf, tmp_path):
+def test_another_runs_checkpoints_are_refused_and_data_that_is_no_function_to_resume_on(tf, tmp_path):
     run = RunFolder(tmp_path / "run")
     fit(tf, [Checkpointing(run)])
     with pytest.raises(UsageError, match="earlier run.*resume=True"):
         fit(tf, [Checkpointing(run)])
-    fit(tf, [Checkpointing(run, resume=True)])
-
-
-def test_only_data_from_a_function_can_be_resumed(tf, tmp_path):
-    trainer = Trainer(small_network(tf), scheme="full")
-    trainer.compile("sgd", "mse")
-    saver = Checkpointing(RunFolder.create(tmp_path / "run"), resume=True)
+    saver = Checkpointing(run, resume=True)
+    fit(tf, [saver])
+    trainer = compiled_trainer(tf, small_network(tf), scheme="full")
     with pytest.raises(UsageError, match=r"\(epoch, first\)"):
-        trainer.fit(np.zeros((8, 8, 8, 3)), np.zeros((8, 3)), callbacks=[saver])
+        trainer.fit(np.zeros((8, 8, 8, 3)), np.zeros(8), callbacks=[saver])
 
 
 def test_two_callbacks_that_would_share_a_state_are_refused(tf, tmp_path):
@@ -296,10 +279,10 @@ def saved(tf, tmp_path):
     return variable, checkpoints
 
 
-def restored_silently(checkpoints, **options):
+def restored_silently(checkpoints):
     """Restore; the user is told nothing."""
     listen(pytest.fail)
-    return checkpoints.restore(**options)
+    return checkpoints.restore()
 
 
 def names(checkpoints):
@@ -322,12 +305,6 @@ def test_zeros_that_are_restored_take_no_memory_of_their_own(tf, tmp_path):
     assert restored_silently(checkpoints) == {}
     assert [slot.numpy().max() for slot in slots] == [0, 0, 1]
     assert address(slots[0]) == address(slots[1])
-
-
-def test_without_any_nothing_is_restored(tf, tmp_path):
-    variable = tf.Variable(4.0)
-    assert restored_silently(CheckpointFiles(tmp_path / "none", values=[variable])) is None
-    assert variable.numpy() == 4
 
 
 @pytest.mark.parametrize("file", ["variables.index", "variables.data-00000-of-00001"])
@@ -370,9 +347,10 @@ def test_what_others_put_beside_checkpoints_is_neither_read_counted_nor_removed(
 
 
 @pytest.mark.parametrize("name", ["run[1]", "run*", "run?", "[a-z]", "tab\tand \\ ü"])
-def test_any_path_can_be_restored_from(tf, tmp_path, name):
+def test_any_path_can_be_restored_from_once_something_was_saved(tf, tmp_path, name):
     variable = tf.Variable(5.0)
     checkpoints = CheckpointFiles(tmp_path / name / "checkpoints", values=[variable])
+    assert restored_silently(checkpoints) is None and variable.numpy() == 5
     checkpoints.save(1, {"step": 1})
     variable.assign(0.0)
     assert restored_silently(checkpoints) == {"step": 1} and variable.numpy() == 5
@@ -397,28 +375,13 @@ def test_one_that_cannot_be_written_leaves_those_before_it(tf, tmp_path, saved):
         CheckpointFiles(tmp_path / "first", values=[tf.Variable(0.0)]).save(1, {})
 
 
-def test_where_all_are_damaged_nothing_is_removed(saved):
-    _, checkpoints = saved
-    for path in checkpoints.saved():
-        next(path.glob("variables.data*")).write_bytes(b"")
-    said = listen()
-    with pytest.raises(RunError, match="can be read"):
-        checkpoints.restore()
-    assert len(said) == 2 and len(checkpoints.saved()) == 2
-
-
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def number(request):
     """A signal, with Python's own handling: a shell's background job ignores SIGINT."""
-    own = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-    }
-    before = {one: signal.signal(one, handler) for one, handler in own.items()}
+    own = signal.default_int_handler if request.param == signal.SIGINT else signal.SIG_DFL
+    before = signal.signal(request.param, own)
     yield request.param
-    for one, handler in before.items():
-        signal.signal(one, handler)
+    signal.signal(request.param, before)
 
 
 def test_a_signal_is_noted_and_handlers_are_put_back(number):

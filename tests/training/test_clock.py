@@ -1,8 +1,6 @@
 """The clock of a run, on simulated time, and a run that a deadline ends."""
 
 import json
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -75,13 +73,9 @@ def test_steps_end_a_run_that_has_no_seconds():
 
 def test_the_age_of_a_process_is_that_of_the_system_whatever_the_wall_clock_says(monkeypatch):
     first = process_age_s()
-    assert abs(first - (time.time() - psutil.Process().create_time())) < 60
+    assert abs(first - (time.time() - psutil.Process().create_time())) < 1, "not since it was imported"
     monkeypatch.setattr(time, "time", lambda: 0.0)  # somebody sets it during the run
     assert first <= process_age_s() < first + 60
-    early = (
-        "import time; time.sleep(1); from elastictrainer.training.clock import process_age_s as s; print(s())"
-    )
-    assert float(subprocess.run([sys.executable, "-c", early], capture_output=True, check=True).stdout) >= 1
 
 
 def test_what_the_process_slept_does_not_count():
@@ -92,10 +86,10 @@ def test_what_the_process_slept_does_not_count():
     with clock.watch.lap(STEPS):
         for _ in range(20):
             time.now += 0.01
-            assert clock.took(10.0, STEPS, "these") == 10.0
+            assert clock.counted_ms(10.0, STEPS, "these") == 10.0
         time.now += 3600.0
-        assert clock.took(3.6e6, STEPS, "these") == 10.0
-        assert clock.took(99.0, STEPS, "these") == 99.0, "ten times as long is no sleep"
+        assert clock.counted_ms(3.6e6, STEPS, "these") == 10.0
+        assert clock.counted_ms(99.0, STEPS, "these") == 99.0, "ten times as long is no sleep"
     assert clock.watch.of(SUSPENDED) == pytest.approx(3600 - 0.01)
     assert clock.spent_s() == pytest.approx(5.0 + 21 * 0.01)
 
@@ -103,9 +97,9 @@ def test_what_the_process_slept_does_not_count():
 def test_a_step_is_compared_with_steps_like_it_and_a_device_that_stays_slow_is_believed():
     clock = Clock()
     for ms, like in ((1.0, "cached"), (50.0, "uncached")):
-        assert [clock.took(ms, STEPS, like) for _ in range(30)] == [ms] * 30
-    assert [clock.took(5000.0, STEPS, "first ones") for _ in range(3)] == [5000.0] * 3
-    slow = [clock.took(ms, STEPS, "slow") for ms in [10.0] * 100 + [200.0] * 200]
+        assert [clock.counted_ms(ms, STEPS, like) for _ in range(30)] == [ms] * 30
+    assert [clock.counted_ms(5000.0, STEPS, "first ones") for _ in range(3)] == [5000.0] * 3
+    slow = [clock.counted_ms(ms, STEPS, "slow") for ms in [10.0] * 100 + [200.0] * 200]
     assert slow[-100:] == [200.0] * 100
 
 
@@ -128,22 +122,16 @@ def test_what_evaluation_is_known_to_take_is_kept_a_fifth_at_most_and_a_tenth_fo
     assert clock.evaluation_s(ending=True) == -12.0
     assert Clock().evaluation_s(ending=False) == np.inf
     time.now = 10.0
-    late = Clock(deadline=Deadline(60.0, images=1000, image_s=1.0, age_s=time))
-    assert late.ending_s == 5.0, "a tenth of what loading has left"
-    time.now = 0.0
-    more = Clock(deadline=Deadline(100.0, more_s=50.0, images=1000, image_s=1.0, age_s=time))
-    assert more.ending_s == 5.0, "a tenth of what is given now"
+    for seconds, more_s in ((60.0, 0.0), (100.0, 60.0)):
+        late = Clock(deadline=Deadline(seconds, more_s=more_s, images=1000, image_s=1.0, age_s=time))
+        assert late.ending_s == 5.0, "a tenth of what loading has left of what is given now"
 
 
 def test_a_pass_over_the_images_may_take_half_of_what_is_left():
-    time = SetClock()
-    clock = Clock(deadline=Deadline(9.0, lambda: 4.0, age_s=time))
-    time.now = 1.0
+    clock = Clock(deadline=Deadline(9.0, lambda: 4.0, age_s=lambda: 1.0))
     assert clock.pass_ends_s() == 3.0
     assert clock.pass_ends_s(solving_s=1.5) == 3.5, "a head has all but what solving it takes"
-    clock = Clock()
-    clock.budget_s = 5.0
-    assert clock.pass_ends_s() == np.inf, "a share of full training's time ends no pass"
+    assert Clock().pass_ends_s() == np.inf, "without a deadline nothing ends it"
 
 
 def test_a_resumed_run_goes_on_with_its_stage_and_more_time_is_still_there_after_an_interruption():

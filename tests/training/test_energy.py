@@ -5,7 +5,7 @@ import time
 import pytest
 
 from builders import ArrayData, small_network, train_classifier
-from elastictrainer.training.energy import CounterSensor, EnergyMetering, PowerSensor, find_sensor
+from elastictrainer.training.energy import EnergyMetering, PowerSensor, find_sensor
 from log_lines import listen
 
 
@@ -22,32 +22,18 @@ JETPACK_5 = "bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon3"
 @pytest.mark.parametrize(
     "device, rails, name, watts",
     [
-        (
-            JETPACK_4,
-            {"rail_name_0": "VDD_IN", "in_power0_input": 7500}
-            | {"rail_name_1": "VDD_GPU", "in_power1_input": 2000},
-            "VDD_IN",
-            7.5,
-        ),
-        (
-            JETPACK_5,
-            {"in1_label": "VDD_IN", "in1_input": 5000, "curr1_input": 1200}
-            | {"in2_label": "VDD_CPU_GPU_CV", "in2_input": 5000, "curr2_input": 400},
-            "VDD_IN",
-            6.0,
-        ),
-        (
-            JETPACK_5,
-            {"in1_label": "VDD_GPU_SOC", "in1_input": 19000, "curr1_input": 100}
-            | {"in2_label": "VDD_CPU_CV", "in2_input": 19000, "curr2_input": 50},
-            "VDD_GPU_SOC, VDD_CPU_CV",
-            2.85,
-        ),
+        (JETPACK_4, {"VDD_IN": 7500, "VDD_GPU": 2000}, "VDD_IN", 7.5),
+        (JETPACK_5, {"VDD_IN": (5000, 1200), "VDD_CPU_GPU_CV": (5000, 400)}, "VDD_IN", 6.0),
+        (JETPACK_5, {"GPU": (19000, 100), "CPU_CV": (19000, 50)}, "GPU, CPU_CV", 2.85),
     ],
     ids=["JetPack 4: milliwatts", "JetPack 5: volts times amperes", "without a total rail all are added up"],
 )
 def test_a_jetson_tells_the_power_of_its_rails(tmp_path, device, rails, name, watts):
-    write(tmp_path / device, **rails)
+    for k, (label, value) in enumerate(rails.items(), 1):
+        files = {f"rail_name_{k}": label, f"in_power{k}_input": value}
+        if device == JETPACK_5:
+            files = dict(zip((f"in{k}_input", f"curr{k}_input"), value)) | {f"in{k}_label": label}
+        write(tmp_path / device, **files)
     sensor, found = find_sensor(tmp_path)
     assert found == f"INA3221 {name}" and sensor.watts() == pytest.approx(watts)
 
@@ -62,32 +48,21 @@ def test_power_is_integrated_by_trapezoids():
 
 
 def test_rapl_adds_packages_and_survives_the_wrap(tmp_path):
+    zone = "class/powercap/intel-rapl:"
     for number, name in {"0": "package-0", "0:0": "core", "1": "package-1", "2": "psys"}.items():
-        write(
-            tmp_path / f"class/powercap/intel-rapl:{number}",
-            name=name,
-            energy_uj=900_000,
-            max_energy_range_uj=1_000_000,
-        )
+        write(tmp_path / f"{zone}{number}", name=name, energy_uj=900_000, max_energy_range_uj=1_000_000)
     sensor, name = find_sensor(tmp_path)
-    assert name == "RAPL package-0, package-1" and isinstance(sensor, CounterSensor)
-    write(tmp_path / "class/powercap/intel-rapl:0", energy_uj=950_000)
-    write(tmp_path / "class/powercap/intel-rapl:1", energy_uj=100_000)  # started again from zero
-    write(tmp_path / "class/powercap/intel-rapl:0:0", energy_uj=999_999)
+    assert name == "RAPL package-0, package-1"
+    for number, energy in {"0": 950_000, "1": 100_000, "0:0": 999_999}.items():  # one began again at zero
+        write(tmp_path / f"{zone}{number}", energy_uj=energy)
     assert sensor.joules() == pytest.approx(0.05 + 0.2)
 
 
-def test_without_a_sensor_the_reason_is_said(tmp_path):
+def test_without_a_sensor_that_can_be_read_the_reason_is_said(tmp_path, monkeypatch):
     assert find_sensor(tmp_path) == (None, "this device has no power sensor that is known here")
-    write(
-        tmp_path / "class/powercap/intel-rapl:0", name="package-0", energy_uj="garbage", max_energy_range_uj=5
-    )
-    assert find_sensor(tmp_path)[0] is None and "cannot be read" in find_sensor(tmp_path)[1]
-
-
-def test_a_counter_that_only_root_may_read_is_said(tmp_path, monkeypatch):
     zone = tmp_path / "class/powercap/intel-rapl:0"
-    write(zone, name="package-0", energy_uj=1, max_energy_range_uj=5)
+    write(zone, name="package-0", energy_uj="garbage", max_energy_range_uj=5)
+    assert find_sensor(tmp_path)[0] is None and "cannot be read" in find_sensor(tmp_path)[1]
     read = type(zone).read_text
 
     def guarded(self, *arguments, **options):
@@ -116,17 +91,19 @@ class Growing:
         return 100.0
 
 
-def train_for_a_while(metering):
-    metering.on_steps_begin()
-    metering.on_steps_end()
+def metered(sensor=None, epochs=1, resumed_from=None):
+    """Train so many epochs; returns the metering and its figures."""
+    metering = EnergyMetering(sensor, NEVER)
+    metering.restore(resumed_from)
+    with metering.fit_context():
+        for _ in range(epochs):
+            metering.on_steps_begin()
+            metering.on_steps_end()
+    return metering, metering.conclude()
 
 
 def test_what_is_spent_while_training_goes_on_is_counted():
-    metering = EnergyMetering(Growing(), NEVER)
-    with metering.fit_context():
-        train_for_a_while(metering)
-        train_for_a_while(metering)
-    results = metering.conclude()
+    _, results = metered(Growing(), 2)
     assert results["energy_joules"] == 200 and results["energy_source"] == "fake"
     (first, second), (third, fourth) = results["training_intervals"]
     assert first <= second <= third <= fourth
@@ -140,13 +117,10 @@ def test_a_checkpoint_holds_what_was_spent_up_to_it():
         saved = metering.state()
         assert metering.state() == saved, "asking changes nothing"
         assert saved["joules"] == 100 and len(saved["intervals"]) == 1
-    resumed = EnergyMetering(Growing(), NEVER)
-    resumed.restore(saved)
-    with resumed.fit_context():
-        train_for_a_while(resumed)
-    assert resumed.conclude()["energy_joules"] == 200 and len(resumed.conclude()["training_intervals"]) == 2
+    resumed, results = metered(Growing(), resumed_from=saved)
+    assert results["energy_joules"] == 200 and len(results["training_intervals"]) == 2
     resumed.restore(None)
-    assert resumed.conclude()["energy_joules"] == 200, "nothing to go on from, nothing changed"
+    assert resumed.conclude() == results, "nothing to go on from, nothing changed"
 
 
 def test_the_sensor_is_read_in_the_background():
@@ -160,10 +134,7 @@ def test_the_sensor_is_read_in_the_background():
 
 
 def test_without_a_sensor_only_hours_are_noted():
-    metering = EnergyMetering()
-    with metering.fit_context():
-        train_for_a_while(metering)
-    results = metering.conclude()
+    _, results = metered()
     assert results["energy_joules"] is results["energy_source"] is None
     assert len(results["training_intervals"]) == 1
 
@@ -176,18 +147,11 @@ def test_a_sensor_that_fails_ends_the_measurement_and_not_the_training():
             return super().joules()
 
     said = listen()
-    metering = EnergyMetering(Failing(), NEVER)
-    with metering.fit_context():
-        train_for_a_while(metering)
-        train_for_a_while(metering)
-    results = metering.conclude()
+    metering, results = metered(Failing(), 2)
     assert results["energy_joules"] is results["energy_source"] is None
     assert len(results["training_intervals"]) == 2 and len(said) == 1 and "timed out" in said[0]
-    resumed = EnergyMetering(Growing(), NEVER)
-    resumed.restore(metering.state())
-    with resumed.fit_context():
-        train_for_a_while(resumed)
-    assert resumed.conclude()["energy_joules"] is None, "a part of it is not known"
+    _, results = metered(Growing(), resumed_from=metering.state())
+    assert results["energy_joules"] is None, "a part of it is not known"
 
 
 def test_in_a_run_validation_is_left_out(tf):

@@ -46,7 +46,7 @@ def test_tensors_are_scored_on_the_first_minibatches_of_the_epoch(tf):
     data = ArrayData(tf, steps=6)
     feed = feed_of(data.stream, epoch=3)
     feed.peek()
-    scored, expected = list(itertools.islice(feed.probe(0), 3)), list(data.train(3))[:3]
+    scored, expected = list(feed.probe(0)), list(data.train(3))[:3]
     for (x, _), (other, _) in zip(scored, expected):
         np.testing.assert_array_equal(x, other)
 
@@ -56,7 +56,7 @@ def test_data_that_can_be_read_once_is_scored_on_by_what_was_trained_on(tf):
     assert not feed.repeatable
     for x, y in ArrayData(tf, steps=5).train(0):
         feed.remember((x, (y, None)))
-    assert len({id(x) for x, _ in itertools.islice(feed.probe(0), 7)}) == 3, "they repeat"
+    assert len({id(x) for x, _ in itertools.islice(feed.endless_probe(0), 7)}) == 3, "they repeat"
 
 
 def test_a_first_look_takes_nothing_away_and_a_stream_begins_where_the_run_is(tf):
@@ -70,6 +70,13 @@ def test_a_first_look_takes_nothing_away_and_a_stream_begins_where_the_run_is(tf
     state.batch = 4
     (x, _), (expected, _) = feed.fetch(), list(data.train(1))[4]
     np.testing.assert_array_equal(x, expected)
+
+
+def test_tensors_are_scored_on_as_many_examples_as_fit(tf):
+    feed = feed_of(ArrayData(tf, steps=6).stream)
+    feed.peek()
+    feed.probe_examples = 3
+    assert [(len(x), len(y), weights) for x, (y, weights) in feed.probe(0)] == [(3, 3, None)] * 3
 
 
 def test_a_probe_that_gives_nothing_is_an_error_and_not_a_hang(tf):

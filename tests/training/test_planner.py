@@ -8,78 +8,66 @@ import pytest
 
 from cache_builders import reusable_chain
 from elastictrainer import Profile, UsageError
-from elastictrainer.training.planner import (
-    GRAPH_STEPS,
-    Now,
-    Stage,
-    Work,
-    goes_on,
-    next_stage,
-    parts_of,
-    plan_lines,
-    require_reachable,
-    step_share,
-)
+from elastictrainer.selection.schemes import Elastic, FreezeBelow, Scheme
+from elastictrainer.training.planner import GRAPH_STEPS, HeadWork, Planner, Stage, require_reachable
 
 # A full step takes 100 ms, its forward pass 30: a pass over 1,000 minibatches 30 s. A selection takes 50 full
 # steps, or 15 without scores: 5 or 1.5 s.
 CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
 WRITING_S = 30.0 + float(np.median(CHAIN.cache.cache_write_ms))
+SHARE = {"ends_by": "share"}
+NO_HEAD = {"head": None}
+FULL, UNSCORED = {"scheme": Scheme()}, {"scheme": FreezeBelow()}
+LATE = {"intervals": 1}
 
 
-def work_of(**changes):
-    """A run by the clock, with a head to solve, on cached activations."""
-    usual = {"epochs": 12, "steps_per_epoch": 1000, "by_deadline": True, "solves": True}
-    return Work(CHAIN, **{**usual, "sampled": 100, "solving_s": 2.0, **changes})
+def planner_of(seconds=None, **changes):
+    """Of a run with a head to solve, on cached activations, by the clock.
 
-
-def now_of(seconds, spent_s=10.0, **changes):
-    """The begin of a run that has `seconds` in all, keeps 5 for its end and has taken 10."""
-    return Now(spent_s=spent_s, end_s=seconds - 5.0, ending_s=5.0, **changes)
+    It begins: it has `seconds` in all, keeps 5 for its end, and has taken 10. None: as `changes` say.
+    """
+    usual = {"scheme": Elastic(), "profile": CHAIN, "epochs": 12, "steps_per_epoch": 1000}
+    usual.update(ends_by="deadline", head=HeadWork(100, 2.0))
+    if seconds is not None:
+        usual.update(spent_s=10.0, end_s=seconds - 5.0, ending_s=5.0)
+    return Planner(**{**usual, **changes})
 
 
 @pytest.mark.parametrize(
-    "changes, now, epochs, end_epoch, end_s",
+    "changes, epochs, end_epoch, end_s",
     [
         # An epoch is to take two thirds of a pass, 20 s, up to twelve epochs an interval.
-        ({}, {"end_s": 20.0}, 1.0, None, 20.0),
-        ({}, {"end_s": 60.0}, 1.425, None, 60.0),
-        ({}, {"end_s": 300.0}, 12.0, None, 300.0),
-        ({}, {"end_s": 600.0}, 12.0, None, 300.0),
-        ({}, {"end_s": 6000.0}, 12.0, None, 1500.0),
-        ({}, {"end_s": 700.0, "spent_s": 100.0}, 12.0, None, 400.0),
+        ({"end_s": 20.0}, 1.0, None, 20.0),
+        ({"end_s": 60.0}, 1.425, None, 60.0),
+        ({"end_s": 300.0}, 12.0, None, 300.0),
+        ({"end_s": 600.0}, 12.0, None, 300.0),
+        ({"end_s": 6000.0}, 12.0, None, 1500.0),
+        ({"end_s": 700.0, "spent_s": 100.0}, 12.0, None, 400.0),
         # A device of half the speed.
-        ({}, {"end_s": 600.0, "full_ms": 200.0}, 12.0, None, 600.0),
+        ({"end_s": 600.0, "full_ms": 200.0}, 12.0, None, 600.0),
         # A share of full training's time is divided as a whole.
-        ({"by_share": True}, {"end_s": 600.0, "spent_s": 8.0}, 12.0, None, 300.0),
+        ({**SHARE, "end_s": 600.0, "spent_s": 8.0}, 12.0, None, 300.0),
         # Later on by what is left: a device that became slower, more time, as many as there may be.
-        ({}, {"end_s": 600.0, "spent_s": 300.0, "intervals": 1, "step": 1}, 12.0, None, 600.0),
-        ({}, {"end_s": 600.0, "spent_s": 450.0, "intervals": 1, "step": 1}, None, None, None),
-        (
-            {},
-            {"end_s": 600.0, "spent_s": 300.0, "intervals": 1, "step": 1, "full_ms": 300.0},
-            None,
-            None,
-            None,
-        ),
-        ({}, {"end_s": 6000.0, "spent_s": 1500.0, "intervals": 1, "step": 1}, 12.0, None, 3000.0),
-        ({}, {"end_s": 9000.0, "spent_s": 6000.0, "intervals": 4, "step": 1}, None, None, None),
+        ({**LATE, "end_s": 600.0, "spent_s": 300.0}, 12.0, None, 600.0),
+        ({**LATE, "end_s": 600.0, "spent_s": 450.0}, None, None, None),
+        ({**LATE, "end_s": 600.0, "spent_s": 300.0, "full_ms": 300.0}, None, None, None),
+        ({**LATE, "end_s": 6000.0, "spent_s": 1500.0}, 12.0, None, 3000.0),
+        ({"end_s": 9000.0, "spent_s": 6000.0, "intervals": 4}, None, None, None),
         # Steps end the run: its epochs are divided.
-        ({"rho": 0.5, "epochs": 12}, {}, 6.0, 6.0, None),
-        ({"rho": 0.5, "epochs": 12}, {"epoch": 6, "intervals": 1, "step": 1}, 6.0, 12.0, None),
-        ({"rho": 0.5, "epochs": 2}, {}, 2.0, 2.0, None),
-        ({"rho": 0.5, "epochs": 1}, {}, 1.0, 1.0, None),
+        ({"rho": 0.5}, 6.0, 6.0, None),
+        ({**LATE, "rho": 0.5, "epoch": 6}, 6.0, 12.0, None),
+        ({"rho": 0.5, "epochs": 2}, 2.0, 2.0, None),
+        ({"rho": 0.5, "epochs": 1}, 1.0, 1.0, None),
         # The paper's method.
-        ({"cached": False, "epochs": 12}, {}, 4.0, 4.0, None),
-        ({"cached": False, "epochs": 10}, {}, 5.0, 5.0, None),
-        ({"cached": False, "epochs": 10}, {"epoch": 5, "intervals": 1, "step": 1}, 5.0, 10.0, None),
-        ({"selects": False, "epochs": 8}, {}, 4.0, 4.0, None),
-        ({"cached": False, "rho": 0.5}, {"end_s": 600.0}, 4.0, 4.0, 200.0),
+        ({"cached": False}, 4.0, 4.0, None),
+        ({"cached": False, "epochs": 10}, 5.0, 5.0, None),
+        ({**LATE, "cached": False, "epochs": 10, "epoch": 5}, 5.0, 10.0, None),
+        ({**FULL, "epochs": 8}, 4.0, 4.0, None),
+        ({"cached": False, "rho": 0.5, "end_s": 600.0}, 4.0, 4.0, 200.0),
     ],
 )
-def test_a_run_is_divided_into_intervals(changes, now, epochs, end_epoch, end_s):
-    usual = {"solves": False, "scores": False, "by_deadline": False}
-    stage = next_stage(work_of(**{**usual, **changes}), Now(**now))
+def test_a_run_is_divided_into_intervals(changes, epochs, end_epoch, end_s):
+    stage = planner_of(**{**UNSCORED, **NO_HEAD, **changes}).next_stage()
     if epochs is None:
         assert stage is None, "what goes on goes on"
     else:
@@ -88,43 +76,39 @@ def test_a_run_is_divided_into_intervals(changes, now, epochs, end_epoch, end_s)
 
 
 def test_where_there_is_no_time_for_scores_the_epochs_have_it():
-    stage, unscored = (next_stage(work_of(scores=scores), now_of(80.0)) for scores in (True, False))
-    assert stage.last_layers and not unscored.last_layers and stage.trains
+    stage, unscored = (planner_of(80.0, **scheme).next_stage() for scheme in ({}, UNSCORED))
+    assert not stage.scoring and unscored.scoring and stage.trains
     assert stage.epochs == unscored.epochs > 1.5
 
 
 @pytest.mark.parametrize("asked, starts", [(5, [0, 5, 10]), (8, [0, 8]), (12, [0]), (1, list(range(12)))])
 @pytest.mark.parametrize("cached, end_s", [(True, None), (False, None), (True, 600.0)])
 def test_the_interval_that_is_asked_for_is_kept(asked, starts, cached, end_s):
-    work, found, stage, epoch_s = work_of(interval=asked, cached=cached, solves=False), [], None, 50.0
+    planner, found, stage = planner_of(interval=asked, cached=cached, head=None, end_s=end_s), [], None
     for epoch in range(12):
-        now = Now(len(found), epoch, 1000 * epoch, epoch * epoch_s, end_s)
-        if stage is None or stage.is_over(epoch, now.spent_s):
-            planned = next_stage(work, now)
+        spent_s = 50.0 * epoch
+        if stage is None or stage.is_over(epoch, spent_s):
+            planned = replace(planner, intervals=len(found), epoch=epoch, spent_s=spent_s).next_stage()
             stage = planned or stage
             found += [epoch] if planned else []
     # By the clock an interval that would have less than half of its epochs does not begin.
-    assert (
-        found == starts
-        if end_s is None
-        else found == starts[: len(found)] and len(found) >= min(2, len(starts))
-    )
+    assert found == starts[: len(found)] and len(found) >= (min(2, len(starts)) if end_s else len(starts))
 
 
 def test_an_interval_ends_at_the_epoch_nearest_to_its_end():
-    stage = Stage(True, False, 2.0, end_s=50.0, epoch_s=25.0)
+    stage = Stage(epochs=2.0, end_s=50.0, epoch_s=25.0)
     assert [stage.is_over(0, spent_s) for spent_s in (30.0, 37.4, 38.0, 60.0)] == [False, False, True, True]
-    assert [Stage(True, False, 3.5, 3.5).is_over(epoch, 0.0) for epoch in (2, 3, 4)] == [False, True, True]
+    assert [Stage(end_epoch=3.5).is_over(epoch, 0.0) for epoch in (2, 3, 4)] == [False, True, True]
 
 
 def stages(**changes):
     """By seconds, from 1 to 199: what a run begins with."""
-    work = work_of(sampled=0, solving_s=0.0, **changes)
-    return {seconds: next_stage(work, now_of(float(seconds))) for seconds in range(1, 200)}
+    usual = {"head": HeadWork(0, 0.0), **changes}
+    return {seconds: planner_of(float(seconds), **usual).next_stage() for seconds in range(1, 200)}
 
 
 def kind(stage):
-    return "head" if not stage.trains else "last layers" if stage.last_layers else "scores"
+    return "head" if not stage.trains else "scores" if stage.scoring else "last layers"
 
 
 def test_less_and_less_is_prepared_in_less_and_less_time():
@@ -136,20 +120,20 @@ def test_less_and_less_is_prepared_in_less_and_less_time():
     assert (kinds.count("head"), kinds.index("scores")) == (46, 79)
     alone, layers = (next(stage for stage in found.values() if kind(stage) == which) for which in order[:2])
     assert "head alone" in alone.note and "score" in layers.note and found[199].note == ""
+    assert {stage.note for stage in stages(**UNSCORED).values() if stage.trains} == {""}, "nothing to score"
 
 
 def test_a_head_that_is_not_solved_is_no_result_and_no_time_is_too_short():
-    assert set(map(kind, stages(solves=False).values())) == {"last layers", "scores"}
-    kept = stages(selects=False, scores=False, cached=False, solves=False)
-    assert set(map(kind, kept.values())) == {"scores"}
+    assert set(map(kind, stages(**NO_HEAD).values())) == {"last layers", "scores"}
+    assert set(map(kind, stages(**FULL, **NO_HEAD, cached=False).values())) == {"scores"}
 
 
 @pytest.mark.parametrize("seconds, expected", [(11, "head"), (40, "head"), (200, "scores")])
 def test_without_a_profile_the_time_of_an_image_tells_whether_layers_can_train(seconds, expected):
-    work = replace(work_of(selects=False, scores=False, batch_size=4), profile=None)
-    now = now_of(float(seconds), image_s=0.02)  # a full step of 4: 0.36 s, and 15 of them 5.3 s
-    assert kind(next_stage(work, now)) == expected
-    assert parts_of(work, now, 1, False).pass_s == pytest.approx(1000 * 4 * 0.02 / 0.75)
+    """A full step of 4 takes 0.36 s, and 15 of them 5.3 s."""
+    planner = planner_of(float(seconds), **FULL, profile=None, batch_size=4, image_s=0.02)
+    assert kind(planner.next_stage()) == expected
+    assert planner.parts(1, False).pass_s == pytest.approx(1000 * 4 * 0.02 / 0.75)
 
 
 @pytest.mark.parametrize(
@@ -162,31 +146,30 @@ def test_without_a_profile_the_time_of_an_image_tells_whether_layers_can_train(s
         (32.0, 1.0, False, {}, False),
         (9.0, 0.0, True, {}, False),  # nothing is predicted: 0.3 of a full step
         (11.0, 0.0, True, {}, True),
-        (19.0, 0.2, True, {"by_deadline": False, "by_share": True}, False),  # an epoch is made in any case
-        (21.0, 0.2, True, {"by_deadline": False, "by_share": True}, True),
-        (-3.0, 0.2, True, {"by_deadline": False, "by_share": True, "epochs": 1, "steps_per_epoch": 50}, True),
+        (19.0, 0.2, True, SHARE, False),  # an epoch is made in any case
+        (21.0, 0.2, True, SHARE, True),
+        (-3.0, 0.2, True, {**SHARE, "epochs": 1, "steps_per_epoch": 50}, True),
     ],
 )
 def test_a_solved_head_is_trained_on_where_a_third_of_an_epoch_fits(left_s, share, cached, changes, expected):
-    now = Now(spent_s=50.0, end_s=50.0 + left_s, full_ms=100.0)
-    assert goes_on(work_of(**changes), now, share, cached) == expected
-    assert goes_on(work_of(**changes), replace(now, end_s=None), share, cached)
+    planner = planner_of(spent_s=50.0, end_s=50.0 + left_s, full_ms=100.0, **changes)
+    assert planner.goes_on(share, cached) == expected
+    assert replace(planner, end_s=None).goes_on(share, cached)
 
 
 def test_after_a_head_alone_layers_train_where_another_pass_and_their_graphs_fit_as_well():
     """The pass takes 30 s, graphs 1.5, a third of an epoch of cached steps 10."""
     for left_s, expected in ((41.0, False), (42.0, True)):
-        now = Now(spent_s=50.0, end_s=50.0 + left_s, full_ms=100.0)
-        assert goes_on(work_of(), now, 0.0, True, again=True) == expected
-        assert kind(next_stage(work_of(solves=False), now)) == "last layers"
+        planner = planner_of(spent_s=50.0, end_s=50.0 + left_s, full_ms=100.0)
+        assert planner.goes_on(0.0, True, again=True) == expected
+        assert kind(replace(planner, head=None).next_stage()) == "last layers"
 
 
 def test_what_begins_later_is_neither_refused_nor_a_head_alone():
-    work, late = work_of(), {"intervals": 1, "step": 500, "epoch": 3}
-    assert next_stage(work, now_of(600.0, 580.0, **late)) is None
-    assert kind(next_stage(work, now_of(600.0, 100.0, **late))) == "scores"
+    assert planner_of(600.0, spent_s=580.0, intervals=1, epoch=3).next_stage() is None
+    assert kind(planner_of(600.0, spent_s=100.0, intervals=1, epoch=3).next_stage()) == "scores"
     # A run that had time for the head alone is given more: it begins again with the head.
-    assert kind(next_stage(work, now_of(150.0, 60.0, step=1, epoch=1))) == "scores"
+    assert kind(planner_of(150.0, spent_s=60.0, epoch=1).next_stage()) == "scores"
 
 
 @pytest.mark.parametrize("steps, least", [(1000, 0.1), (50, None)])
@@ -194,9 +177,8 @@ def test_a_small_share_of_full_trainings_time_prepares_less_as_well(steps, least
     """A pass takes 30 s, an epoch as long, a selection 5: 65 of 500 s; the last layers take 31.5."""
 
     def stage_at(rho):
-        asked = {"rho": rho, "epochs": 5, "steps_per_epoch": steps, "sampled": 0, "solving_s": 0.0}
-        work = work_of(by_deadline=False, by_share=True, **asked)
-        return next_stage(work, Now(end_s=rho * 0.1 * 5 * steps))
+        asked = {"rho": rho, "epochs": 5, "steps_per_epoch": steps, "head": HeadWork(0, 0.0)}
+        return planner_of(**SHARE, **asked, end_s=rho * 0.1 * 5 * steps).next_stage()
 
     found = {rho / 200: stage_at(rho / 200) for rho in range(1, 201)}
     alone = [rho for rho, stage in found.items() if kind(stage) == "head"]
@@ -207,55 +189,52 @@ def test_a_small_share_of_full_trainings_time_prepares_less_as_well(steps, least
     assert kind(found[0.1]) == "last layers" and kind(found[0.2]) == "scores"
 
 
-def test_the_parts_add_up():
-    parts = parts_of(work_of(), now_of(200.0), 2, True)
-    assert parts.passes_s == pytest.approx(2 * 30.0 + 3.0 + 2.0), "two passes, a sample, and solving"
-    assert parts.selections_s == pytest.approx(2 * 5.0) and parts.pass_s == pytest.approx(30.0)
-    assert parts.training_s == pytest.approx(200 - 10 - 65 - 10 - 5)
-    slow = parts_of(work_of(), now_of(200.0, full_ms=200.0), 2, True)
-    assert slow.passes_s == pytest.approx(128.0), "a device that is twice as slow as its profile"
-    unscored = parts_of(work_of(), now_of(200.0), 2, False)
-    assert unscored.selections_s == pytest.approx(2 * 1.5), "what is not scored costs less to select"
-    assert unscored.passes_s == pytest.approx(2 * 30.0 + 2.0), "and needs no head before"
-    alone = parts_of(work_of(), now_of(200.0), 0, False)
-    assert alone.selections_s == 0 and alone.passes_s == pytest.approx(32.0)
-    assert parts_of(work_of(solves=False), now_of(200.0), 2, True).passes_s == 60.0
-    assert parts_of(work_of(solves=False, cached=False), now_of(200.0), 2, True).passes_s == 0
+@pytest.mark.parametrize(
+    "intervals, scored, changes, passes_s, selections_s",
+    [
+        (2, True, {}, 2 * 30.0 + 3.0 + 2.0, 2 * 5.0),  # two passes, a sample, and solving
+        (2, True, {"full_ms": 200.0}, 128.0, 2 * 10.0),  # a device that is twice as slow as its profile
+        (2, False, {}, 2 * 30.0 + 2.0, 2 * 1.5),  # unscored tensors need no head before
+        (0, False, {}, 32.0, 0.0),
+        (2, True, NO_HEAD, 60.0, 2 * 5.0),
+        (2, True, {**NO_HEAD, "cached": False}, 0.0, 2 * 5.0),
+    ],
+)
+def test_the_parts_add_up(intervals, scored, changes, passes_s, selections_s):
+    parts = planner_of(200.0, **changes).parts(intervals, scored)
+    assert (parts.passes_s, parts.selections_s) == pytest.approx((passes_s, selections_s))
+    assert parts.training_s == pytest.approx(200 - 10 - passes_s - selections_s - 5)
+    assert parts.pass_s == pytest.approx(0.3 * changes.get("full_ms", 100.0))
 
 
 def test_the_plan_has_a_line_for_each_part():
-    work, now = work_of(), now_of(600.0)
-    lines = plan_lines(work, now, next_stage(work, now))
+    planner = planner_of(600.0)
+    lines = planner.lines(planner.next_stage())
     assert len(lines) == 4 and re.fullmatch(r"\D+600 s\D+10 s\D*", lines[0])
     assert "in 2 intervals; then 5 s to evaluate" in lines[3]
-    now = replace(now, end_s=250.0, ending_s=0.0)
-    assert "in one interval" in plan_lines(work, now, next_stage(work, now))[3]
-
-
-def share(work, now, stage, cached=True, graphs_s=GRAPH_STEPS * 0.1):
-    return step_share(work, now, stage, cached, graphs_s)
+    planner = replace(planner, end_s=250.0, ending_s=0.0)
+    assert "in one interval" in planner.lines(planner.next_stage())[3]
 
 
 def test_cached_steps_have_the_time_that_is_left_when_all_before_them_is_done():
-    stage, steps_s = Stage(True, False, 4.0, end_s=500.0), 4000 * 0.1
-    now = Now(spent_s=8.0, end_s=1000.0)
-    assert share(work_of(solves=False), now, stage) * steps_s == pytest.approx(500 - 8 - 1.5 - WRITING_S)
-    with_head, later = work_of(), replace(now, intervals=1)
-    assert share(with_head, now, stage) * steps_s == pytest.approx(500 - 8 - 1.5 - WRITING_S - 2)
-    assert share(with_head, later, stage) == share(work_of(solves=False), now, stage)
-    slow = share(work_of(solves=False), replace(now, full_ms=200.0), stage)
-    assert slow * 2 * steps_s == pytest.approx(500 - 8 - 3 - 2 * WRITING_S), "graphs take as many full steps"
-    known = share(work_of(solves=False), later, stage, graphs_s=0.5)
-    assert known * steps_s == pytest.approx(500 - 8 - 0.5 - WRITING_S)
+    stage, steps_s, graphs_s = Stage(epochs=4.0, end_s=500.0), 4000 * 0.1, GRAPH_STEPS * 0.1
+
+    def training_s(graphs_s=graphs_s, **changes):
+        return planner_of(spent_s=8.0, end_s=1000.0, **changes).step_share(stage, True, graphs_s) * steps_s
+
+    assert training_s(**NO_HEAD) == training_s(**LATE) == pytest.approx(500 - 8 - 1.5 - WRITING_S)
+    assert training_s() == pytest.approx(500 - 8 - 1.5 - WRITING_S - 2)
+    slow = training_s(**NO_HEAD, full_ms=200.0)
+    assert slow * 2 == pytest.approx(500 - 8 - 3 - 2 * WRITING_S), "graphs take as many full steps"
+    assert training_s(0.5, **LATE) == pytest.approx(500 - 8 - 0.5 - WRITING_S), "known"
 
 
 def test_where_steps_end_the_run_the_profile_alone_decides():
-    work, stage = work_of(rho=0.5, by_deadline=False), Stage(True, False, 6.0, 6.0)
-    found = [share(work, Now(full_ms=ms, spent_s=s), stage) for ms in (None, 70.0) for s in (0.0, 9.0)]
-    assert found == [pytest.approx((0.5 * 600 - WRITING_S) / 600)] * 4
-    assert share(work, Now(), stage, cached=False) == 0.5, (
-        "a step that does all work takes what was asked for"
-    )
+    planner, stage = planner_of(rho=0.5, ends_by="steps"), Stage(epochs=6.0, end_epoch=6.0)
+    for ms, spent_s in ((None, 0.0), (None, 9.0), (70.0, 0.0), (70.0, 9.0)):
+        found = replace(planner, full_ms=ms, spent_s=spent_s).step_share(stage, True, 1.5)
+        assert found == pytest.approx((0.5 * 600 - WRITING_S) / 600)
+    assert planner.step_share(stage, False, 1.5) == 0.5, "a step that does all work takes what was asked for"
 
 
 def test_a_time_in_which_nothing_can_train_is_refused_with_the_least():

@@ -58,14 +58,17 @@ def fit(tf):
     return fitted
 
 
-def test_without_evaluation_its_results_are_left_open(fit, tmp_path, capsys):
+def test_without_evaluation_its_results_are_left_open(fit, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert fit(RunRecord(owner="me")).elastic["owner"] == "me"
+    assert "epoch 1/1  loss" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir()), "without a folder it only shows"
     run = RunFolder.create(tmp_path / "run")
     history = fit(RunRecord(run, owner="me"))
     (line,) = run.metrics()
     assert line["test_loss"] is line["test_accuracy"] is None
     assert line["train_loss"] == pytest.approx(history.history["loss"][0])
     assert run.summary()["owner"] == "me" and "accuracy" not in run.summary()
-    assert "epoch 1/1  loss" in capsys.readouterr().out
 
 
 def test_validation_of_keras_is_recorded_as_validation(tf, fit, tmp_path, capsys):
@@ -75,13 +78,6 @@ def test_validation_of_keras_is_recorded_as_validation(tf, fit, tmp_path, capsys
     assert (line["val_loss"], line["val_accuracy"]) == (history["val_loss"][0], history["val_accuracy"][0])
     assert line["test_loss"] is line["test_accuracy"] is None
     assert "validation accuracy" in capsys.readouterr().out
-
-
-def test_without_a_folder_it_only_shows(fit, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    history = fit(RunRecord(seed=3))
-    assert history.elastic["seed"] == 3 and "epoch 1/1" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_another_run_has_written_to_is_refused(fit, tmp_path):
@@ -145,19 +141,9 @@ def state_at(loss, step_ms):
 @pytest.mark.parametrize(
     "record, left_s, said",
     [
-        (
-            RECORD,
-            None,
-            "loss 0.5000  accuracy 75.0 %  test loss 0.2500  test accuracy 80.0 %  12.3 ms/step  "
-            "ratio 0.457  7.0 s",
-        ),
-        (
-            VALIDATED,
-            4000.0,
-            "loss 0.5000  validation loss 0.2500  validation accuracy 80.0 %  12.3 ms/step  7.0 s  "
-            "1 h 07 min left",
-        ),
-        ({**RECORD, **UNKNOWN}, None, "loss 0.5000  12.3 ms/step  7.0 s"),
+        (RECORD, None, ["accuracy 75.0 %  test loss 0.2500  test accuracy 80.0 %", "ratio 0.457  7.0 s"]),
+        (VALIDATED, 4000.0, ["validation loss 0.2500  validation accuracy 80.0 %", "7.0 s  1 h 07 min left"]),
+        ({**RECORD, **UNKNOWN}, None, ["7.0 s"]),
     ],
     ids=["tested", "validated, with what is left", "what is not known is left out"],
 )
@@ -165,7 +151,8 @@ def test_an_epoch_is_a_line(capsys, record, left_s, said):
     display = Display()
     display.epoch_begins(1, 12, 5)
     display.epoch_ends(record, 12, left_s)
-    assert capsys.readouterr().out == f"epoch  1/12  {said}\n"
+    parts = ["epoch  1/12  loss 0.5000", *said[:-1], "12.3 ms/step", said[-1]]
+    assert capsys.readouterr().out == "  ".join(parts) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +163,7 @@ def test_an_epoch_is_a_line(capsys, record, left_s, said):
         (91, "2 min"),
         (3540, "59 min"),
         (3600, "1 h 00 min"),
-        (90000, "25 h 00 min"),
+        (90e3, "25 h 00 min"),
     ],
 )
 def test_a_time_is_read_at_a_glance(seconds, said):
@@ -203,26 +190,18 @@ def test_on_a_terminal_steps_are_a_bar(capsys):
     assert "tensors were selected\n" in said and "epoch 2/3  loss 0.5000" in said
 
 
-def test_without_accuracy_and_ratio_the_bar_shows_the_rest():
-    display, state = Display(), state_at(loss=0.5, step_ms=15.0)
+@pytest.mark.parametrize("quiet", [False, True])
+def test_without_accuracy_and_ratio_the_bar_shows_the_rest_unless_it_is_to_be_quiet(capsys, quiet):
+    display, state = Display(quiet=quiet), state_at(loss=0.5, step_ms=15.0)
     state.progress.timed_full_ms = []
     with terminal() as stderr:
         display.epoch_begins(1, 1, 2)
         display.step_done(state, {})
         display.say("the bar is drawn again")
-        display.close()
-    shown = stderr.getvalue()
-    assert "loss=0.500" in shown and "acc" not in shown and "ratio" not in shown
-
-
-def test_quiet_it_shows_nothing(capsys):
-    display = Display(quiet=True)
-    with terminal() as stderr:
-        display.epoch_begins(1, 1, 2)
-        display.step_done(state_at(0.5, 15.0), {})
         display.epoch_ends(RECORD, 1)
-        display.say("nobody hears")
-    assert not stderr.getvalue() and not capsys.readouterr().out
+    shown = stderr.getvalue()
+    assert ("loss=0.500" in shown) != quiet and "acc" not in shown and "ratio" not in shown
+    assert bool(shown) == bool(capsys.readouterr().out) != quiet
 
 
 @pytest.mark.parametrize("record, part", [(RECORD, "test"), (VALIDATED, "val")], ids=["tested", "validated"])

@@ -43,16 +43,11 @@ def make(time, mask=PARTLY, full_ms=20.0, rho=None, scheme="bn-bias", profile=No
     return state
 
 
-def test_the_ratio_is_over_a_full_step(time):
-    state = make(time)
+def test_the_ratio_is_over_a_full_step_that_was_timed_for_comparison(time):
+    state, full = make(time), make(time, FULLY, full_ms=None, scheme="full")
     assert state.ratio(15.0) == 0.75 and state.ratio(None) is None
-    assert make(time, full_ms=None).ratio(15.0) is None
-
-
-def test_where_all_steps_are_full_there_is_no_ratio(time):
-    state = make(time, FULLY, full_ms=None, scheme="full")
-    state.progress.step_took(20.0)
-    assert state.ratio(15.0) is None and state.full_step_ms() == 20.0
+    full.progress.step_took(20.0)
+    assert full.ratio(15.0) is None and full.full_step_ms() == 20.0
 
 
 def test_the_median_step_of_an_epoch(time):
@@ -85,12 +80,6 @@ def test_a_run_by_the_clock_is_compared_with_the_epochs_that_were_asked_for(time
     assert state.seconds_left() == 1.5
 
 
-def test_without_a_full_step_its_time_is_not_known(time):
-    assert make(time, full_ms=None).full_training_s() is None
-    results = summary_of(make(time, full_ms=None))
-    assert results["rho_achieved"] is results["full_training_seconds"] is results["full_step_ms"] is None
-
-
 def test_training_is_all_but_validation_and_calibration(time, spend):
     state = make(time)
     state.progress.step = 100
@@ -105,11 +94,11 @@ def test_training_is_all_but_validation_and_calibration(time, spend):
     assert results["rho_achieved"] == pytest.approx(2.5 / 3.0)
 
 
-def test_figures_before_the_first_step(time):
-    state = make(time, full_ms=None, rho=0.5, scheme="elastic")
-    results = summary_of(state)
+def test_before_the_first_step_little_is_known(time):
+    results = summary_of(make(time, full_ms=None, rho=0.5, scheme="elastic"))
     assert results["steps"] == results["selections"] == results["epochs"] == 0
-    assert results["rho_predicted"] is results["rho_achieved"] is results["step_ms_median"] is None
+    for name in ("rho_predicted", "rho_achieved", "step_ms_median", "full_training_seconds", "full_step_ms"):
+        assert results[name] is None
 
 
 def test_figures_per_step_and_epoch(time):
@@ -141,22 +130,16 @@ def test_divergence_names_the_step_and_the_last_good_checkpoint(time, tmp_path):
     assert "rate" not in str(state.diverged("it"))
 
 
-def test_an_epoch_begins_anew_and_the_run_goes_on():
-    progress = Progress()
+def test_an_epoch_begins_anew_and_the_run_goes_on_also_after_a_checkpoint():
+    progress = Progress(predicted_ratio=1 / 3, flops=5.0)
     for loss in (2.0, 1.0):
         progress.step_took(30.0)
         progress.step_done(loss)
-    progress.flops = 5.0
     assert (progress.batch, progress.step, progress.loss_sum) == (2, 2, 3.0)
     progress.epoch_done(trained_s=1.5)
     assert (progress.epoch, progress.batch, progress.step, progress.loss_sum) == (1, 0, 2, 0.0)
     assert progress.epoch_ms == [] and progress.recent_ms == [30.0, 30.0]
     assert progress.trained_s == 1.5 and progress.epochs_flops == 5.0
-
-
-def test_it_is_the_same_after_a_checkpoint():
-    progress = Progress(epoch=2, batch=3, step=11, loss_sum=0.1, predicted_ratio=1 / 3)
-    progress.step_took(12.5)
     saved = json.loads(json.dumps(progress.to_json()))
     other = Progress()
     other.restore({**saved, "cached": 4})
