@@ -191,9 +191,9 @@ def _compare_examples(
         return [tf.gather(value, [0]) for value in found], [tf.shape(value)[0] for value in found]
 
     # The same random numbers in both runs: only the other examples of the minibatch differ.
-    with preserve_variables(states) as restore:
+    with preserve_variables(states) as kept:
         among_others, rows = first_rows(*inputs)
-        restore(states)
+        kept.restore()
         among_copies, _ = first_rows(*(tf.repeat(value[:1], batch, axis=0) for value in inputs))
     for tensor, one, other, count in zip(tensors, among_others, among_copies, rows):
         alike = _alike(one.numpy(), other.numpy())
