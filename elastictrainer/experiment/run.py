@@ -121,7 +121,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     trained_by: Union[str, schemes.Scheme] = settings.scheme
     interval = settings.interval
     if profile is None and scheme.selects:  # there was no room, or no time
-        trained_by, limit = schemes.LastLayers() if limit is None else "head-alone", None
+        trained_by, limit = schemes.LastQuarter() if limit is None else "head-alone", None
         interval = interval or _ENDLESS
     trainer = Trainer(
         model,

@@ -16,7 +16,7 @@ from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
 from elastictrainer.steps.objective import Objective, not_finite_part
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
 from elastictrainer.steps.ordering import computed_in_order, one_by_one
-from elastictrainer.steps.snapshot import preserve_variables
+from elastictrainer.steps.snapshot import Snapshot, preserve_variables
 from elastictrainer.steps.tensor_kinds import head_mask
 
 Batch = Tuple[Any, Any]
@@ -91,7 +91,7 @@ class ImportanceEvaluator:
     def release(self) -> None:
         """Free the graphs; the next minibatch builds them again."""
         self._undoing_step: Optional[CompiledStep] = None  # in place of the training's full step
-        self._weights: Any = []  # as they were, while the variables hold w + dw
+        self._weights_in_file: Optional[Snapshot] = None  # as they were before that step
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
         self._products = tf.function(self._update_products, reduce_retracing=True)
@@ -157,13 +157,15 @@ class ImportanceEvaluator:
                 )
                 stack.callback(self.release)
             changed, weights = self._changed_by(x, y), {id(v) for v in tf_variables(variables)}
-            self._weights = stack.enter_context(preserve_variables(variables, folder))
-            kept_slots = stack.enter_context(preserve_variables(slots))
+            weights_before = stack.enter_context(preserve_variables(variables, folder))
+            slots_before = stack.enter_context(preserve_variables(slots))
             stack.enter_context(preserve_variables(v for v in changed if id(v) not in weights))
+            if folder is not None:
+                self._weights_in_file = weights_before
 
             def score(x: Any, y: Any) -> Scores:
-                kept_slots.restore()
-                self._weights.restore()
+                slots_before.restore()
+                weights_before.restore()
                 self._start_update()
                 if self.metric != "update":
                     return np.asarray(METRICS[self.metric](self._gradients(x, y), variables), np.float64)
@@ -171,7 +173,7 @@ class ImportanceEvaluator:
                 if folder is not None:
                     resident.release_memory()
                     return np.asarray(self._products(x, y))
-                return np.asarray(self._products(x, y, [self._weights[k] for k in range(len(variables))]))
+                return np.asarray(self._products(x, y, [weights_before[k] for k in range(len(variables))]))
 
             yield score
 
@@ -220,11 +222,12 @@ class ImportanceEvaluator:
         for k in computed_in_order(gradients):  # TensorFlow keeps the order of calls of Python
             v, g = variables[k], gradients[k]
             with tf.control_dependencies([g]):
-                before = weights[k] if weights else tf.numpy_function(self._weight, [k], v.dtype)
+                before = weights[k] if weights else tf.numpy_function(self._weight_before, [k], v.dtype)
                 scores[k] = -tf.reduce_sum(tf.cast(g * (v - before), tf.float64))
         in_order = [scores[k] for k in range(len(variables))]
         one_by_one(gradients, in_order)
         return tf.stack(in_order)
 
-    def _weight(self, number: int) -> np.ndarray:
-        return self._weights[number]
+    def _weight_before(self, number: int) -> np.ndarray:
+        assert self._weights_in_file is not None
+        return self._weights_in_file[number]

@@ -11,7 +11,7 @@ import numpy as np
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
 
 
-class KeptValues:
+class Snapshot:
     """The values that variables have now, by their number: in memory, or in a file."""
 
     def __init__(self, variables: Iterable[Variable], file: Optional[IO[bytes]] = None):
@@ -41,17 +41,17 @@ class KeptValues:
 
 
 @contextlib.contextmanager
-def preserve_variables(variables: Iterable[Variable], folder: Optional[Path] = None) -> Iterator[KeptValues]:
+def preserve_variables(variables: Iterable[Variable], folder: Optional[Path] = None) -> Iterator[Snapshot]:
     """Restore each variable, bit for bit, when the block ends or raises. Yields the values that it had.
 
     They are in memory, or in an unnamed file in `folder`, which disappears with the process.
     """
     with contextlib.nullcontext() if folder is None else tempfile.TemporaryFile(dir=folder) as file:
-        kept = KeptValues(variables, file)
+        before = Snapshot(variables, file)
         try:
-            yield kept
+            yield before
         finally:
-            kept.restore()
+            before.restore()
 
 
 def digest(variables: Iterable[Variable]) -> int:

@@ -67,10 +67,10 @@ def test_variables_can_be_restored_within_the_block_and_are_after_an_error_bit_f
             variable.assign_add(tf.ones_like(variable))
 
     given = [*variables, variables[0]]
-    with pytest.raises(KeyError), preserve_variables(given, tmp_path if in_file else None) as kept:
+    with pytest.raises(KeyError), preserve_variables(given, tmp_path if in_file else None) as snapshot:
         change()
-        assert np.asarray(kept[3]).tolist() == [[0, 1, 2], [3, 4, 5]]
-        kept.restore()
+        assert np.asarray(snapshot[3]).tolist() == [[0, 1, 2], [3, 4, 5]]
+        snapshot.restore()
         assert [v.numpy().tobytes() for v in variables] == before
         change()
         assert not list(tmp_path.iterdir()), "the file has no name, so that it goes with the process"
