@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -13,13 +13,12 @@ from elastictrainer.errors import DataError, NotFinite, UsageError, unknown
 from elastictrainer.runs import resident
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
-from elastictrainer.steps.objective import Objective, not_finite_part
+from elastictrainer.steps.objective import Minibatch, Objective, not_finite_part
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
 from elastictrainer.steps.ordering import computed_in_order, one_by_one
 from elastictrainer.steps.snapshot import Snapshot, preserve_variables
 from elastictrainer.steps.tensor_kinds import head_mask
 
-Batch = Tuple[Any, Any]
 Scores = NDArray[np.float64]  # (N,)
 Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
 
@@ -96,7 +95,7 @@ class ImportanceEvaluator:
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
         self._products = tf.function(self._update_products, reduce_retracing=True)
 
-    def __call__(self, batches: Iterable[Batch], folder: Optional[Path] = None) -> Scores:
+    def __call__(self, batches: Iterable[Minibatch], folder: Optional[Path] = None) -> Scores:
         """Score each trainable tensor.
 
         Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical

@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, List, Optional, Union
 import numpy as np
 from numpy.typing import NDArray
 
+from elastictrainer.profiler.cost_groups import Mask
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.selector import (
@@ -17,7 +18,6 @@ from elastictrainer.selection.selector import (
     select_with_fallback,
 )
 
-Mask = NDArray[np.bool_]
 _REMARKS = {
     UNCHANGED: ", as before: no tensor's update promises to lower the loss",
     LAST_LAYERS: ", the last layers: no tensor's update promises to lower the loss",
