@@ -96,7 +96,7 @@ def _updated(
     These are the tensors whose handle it has; of an op without one, those whose gradient it follows.
     """
     handle_bit = {handle.op.name: 1 << i for i, handle in enumerate(handles) if handle is not None}
-    follows: Dict[str, int] = {}
+    follows: Dict[str, int] = {}  # the gradients that an op is computed from, but not by way of the loss
     updated = {}
     for op in operations:
         follows[op.name] = written = 0

@@ -269,6 +269,7 @@ class _Search:
     def _cost(self, mask: Mask) -> Numbers:
         """Return (K,) of a selection."""
         cost = self._alone[:, mask].sum(axis=1) + [part.active_amount(mask) for part in self._shared]
+        # That of time has reading in it, which is the earliest tensor's and no group's.
         cost[0] = (self._profile.step_time(mask) - self._profile.forward_ms) / self._time_ms
         return np.asarray(cost)
 
