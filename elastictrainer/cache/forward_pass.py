@@ -13,7 +13,7 @@ from elastictrainer.cache.split import TracedStep
 from elastictrainer.profiler.charging import flops_of, sums
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.steps.compiled_step import CompiledStep
-from elastictrainer.steps.graph_library import LOOPS, GraphLibrary
+from elastictrainer.steps.graph_library import LOOPS, functions_of, kinds_in
 from elastictrainer.steps.graphs import flat, written_by
 from elastictrainer.steps.keras_compat.variables import Variable, random_states
 from elastictrainer.steps.objective import Minibatch, Objective
@@ -134,12 +134,12 @@ def op_costs(
 def weights_of(operations: Sequence[tf.Operation]) -> List[float]:
     """Return the cost of each op, in FLOPs."""
     weights: List[float] = []
-    functions = GraphLibrary(operations[0].graph.as_graph_def().library) if operations else None
+    functions = functions_of(operations[0].graph.as_graph_def().library) if operations else {}
     for op, count in zip(operations, flops_of(operations)):
         if op.type in _FREE:
             weights.append(0.0)
             continue
-        if functions and not {op.type, *functions.kinds_in(op.node_def)}.isdisjoint(LOOPS):
+        if not {op.type, *kinds_in(op.node_def, functions)}.isdisjoint(LOOPS):
             weights.append(_LOOP)
             continue
         sizes = [tensor.shape.num_elements() or 0 for tensor in op.outputs if tensor.dtype != tf.resource]
@@ -191,9 +191,9 @@ def _compare_examples(
         return [tf.gather(value, [0]) for value in found], [tf.shape(value)[0] for value in found]
 
     # The same random numbers in both runs: only the other examples of the minibatch differ.
-    with preserve_variables(states) as restore:
+    with preserve_variables(states) as before:
         among_others, rows = first_rows(*inputs)
-        restore(states)
+        before.restore()
         among_copies, _ = first_rows(*(tf.repeat(value[:1], batch, axis=0) for value in inputs))
     for tensor, one, other, count in zip(tensors, among_others, among_copies, rows):
         alike = _alike(one.numpy(), other.numpy())

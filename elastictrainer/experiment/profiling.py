@@ -217,10 +217,10 @@ def without_profile(
     """
     limited = None if limit is None else _before_profile(limit, model, optimizer, batch(), metadata)
     if limited is None:
-        return schemes.LastLayers(), cache
-    scheme = limited.last_layers() if by_deadline else None
+        return schemes.LastTensors(), cache
+    scheme = limited.last_tensors() if by_deadline else None
     if scheme is None:
-        least = limited.last_layers_bytes(1) if by_deadline else limited.measuring_bytes(1)
+        least = limited.last_tensors_bytes(1) if by_deadline else limited.measuring_bytes(1)
         scheme = limited.scheme(schemes.create("freeze-below"), solves, least)
     return scheme, limited.cache(cache)
 

@@ -18,7 +18,7 @@ from elastictrainer.models import user_models
 from elastictrainer.models.export import LABELS
 from elastictrainer.runs.environment import silenced
 from elastictrainer.runs.run_folder import RunFolder
-from elastictrainer.steps.folding import Folding
+from elastictrainer.steps.folding import FoldedModel
 from elastictrainer.steps.keras_compat.layers import compute_in_float32
 
 _SUM_OFF = 1e-3  # of probabilities, 8-bit weights included
@@ -118,11 +118,11 @@ def _keras(path: Path, trust: bool) -> Predictor:
     else:
         raise UsageError(f"{path} gives outputs of shape {outputs}, not one number for each class.")
 
-    folding = Folding(model)
+    folded = FoldedModel(model)
 
     @functools.partial(tf.function, reduce_retracing=True)
     def probabilities(x: tf.Tensor) -> tf.Tensor:
-        y = folding.call(lambda: model(x, training=False))
+        y = folded(x, training=False)
         y = y["probabilities"] if is_deployed else y
         return y if activation == "softmax" else tf.nn.softmax(y)
 

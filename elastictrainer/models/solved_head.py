@@ -8,7 +8,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.folding import Folding
+from elastictrainer.steps.folding import FoldedModel
 from elastictrainer.steps.keras_compat.layers import maker_of
 from elastictrainer.steps.keras_compat.variables import tf_variable
 
@@ -35,10 +35,10 @@ class SolvableHead:
         self.layer = last
         self.held: int = getattr(last, _HELD, 0)  # first columns that stay as they are (`hold_columns`)
         network = tf.keras.Model(model.inputs, last.input)
-        folding = Folding(network)
+        folded = FoldedModel(network)
 
         def features(inputs: Any) -> tf.Tensor:
-            return tf.cast(folding.call(lambda: network(inputs, training=False)), tf.float32)
+            return tf.cast(folded(inputs, training=False), tf.float32)
 
         # From the model's inputs to what reaches the layer, (batch, width), in inference mode.
         self.features: Callable[[Any], tf.Tensor] = tf.function(features, reduce_retracing=True)

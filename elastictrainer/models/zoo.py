@@ -1,5 +1,6 @@
 """The built-in models: pre-trained backbones with a new head. `create` makes these and the user's own."""
 
+import contextlib
 import functools
 import sys
 import warnings
@@ -253,40 +254,40 @@ def _keras_architecture(name: str) -> Architecture:
     )
 
 
-class _Seen(Exception):
+class _Called(Exception):
     """The arguments of the first call of a helper; raised, because nothing more is needed."""
+
+
+def _first_call(
+    helper: str, function: Callable[..., Any], **options: Any
+) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+    """Find with what arguments a network first calls one of `application_helpers`."""
+
+    def called(*arguments: Any, **named: Any) -> Any:
+        raise _Called(arguments, named)
+
+    with application_helpers(**{helper: called}):
+        try:
+            function(include_top=False, **options)
+        except _Called as told:
+            return told.args
+    return (), {}
 
 
 def _sizes(function: Callable[..., Any]) -> Tuple[int, int]:
     """Find default and smallest height and width: the network first checks the shape it is given."""
-
-    def seen(input_shape: Any, default_size: int, min_size: int, *rest: Any, **others: Any) -> Any:
-        raise _Seen(default_size, min_size)
-
-    with application_helpers(obtain_input_shape=seen):
-        try:
-            function(include_top=False, weights=None, input_shape=(1, 1, 3))
-        except _Seen as told:
-            default, least = told.args
-            return default, least
-        except ValueError:  # too small, by a rule of its own
-            pass
-    return _OPEN_SIZE
+    named: Dict[str, Any] = {}
+    with contextlib.suppress(ValueError):  # too small, by a rule of its own
+        _, named = _first_call("obtain_input_shape", function, weights=None, input_shape=(1, 1, 3))
+    default, least = _OPEN_SIZE
+    return named.get("default_size", default), named.get("min_size", least)
 
 
 def _weights(function: Callable[..., Any], size: int) -> WeightsFile:
     """Find the file that the network loads at its default size, by the download it asks Keras for."""
-
-    def seen(*arguments: Any, **options: Any) -> Any:
-        raise _Seen(arguments, options)
-
-    with application_helpers(get_file=seen):
-        try:
-            function(include_top=False, weights="imagenet", input_shape=(size, size, 3))
-        except _Seen as told:
-            arguments, options = told.args
-    name = arguments[0] if arguments else options["fname"]
-    return WeightsFile(name, "~/.keras/models", lambda: tf.keras.utils.get_file(*arguments, **options))
+    arguments, named = _first_call("get_file", function, weights="imagenet", input_shape=(size, size, 3))
+    name = arguments[0] if arguments else named["fname"]
+    return WeightsFile(name, "~/.keras/models", lambda: tf.keras.utils.get_file(*arguments, **named))
 
 
 def _keras_backbone(

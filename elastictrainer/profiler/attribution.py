@@ -9,9 +9,9 @@ import functools
 import operator
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from elastictrainer.steps.graph_library import CALLS, LOOPS, GraphLibrary
+from elastictrainer.steps.graph_library import CALLS, LOOPS, Functions, functions_of
 
 FORWARD = "forward"
 BACKWARD = "backward"
@@ -96,7 +96,7 @@ def _updated(
     These are the tensors whose handle it has; of an op without one, those whose gradient it follows.
     """
     handle_bit = {handle.op.name: 1 << i for i, handle in enumerate(handles) if handle is not None}
-    follows: Dict[str, int] = {}
+    follows: Dict[str, int] = {}  # the gradients that an op is computed from, but not by way of the loss
     updated = {}
     for op in operations:
         follows[op.name] = written = 0
@@ -142,72 +142,66 @@ def _has_side_effect(op: Op) -> bool:
     return bool(op.op_def.is_stateful) and op.type not in ("ReadVariableOp", "Placeholder")
 
 
-class Functions(GraphLibrary):
-    """The functions of a graph, for asking what their outputs depend on; labels are sets as bits."""
+def labelled(functions: Functions, name: str, outputs: Sequence[int]) -> Tuple[List[int], Labels]:
+    """Label a function's inputs and ops with the tensors whose gradients need them, by those of its outputs.
 
-    def labelled(self, name: str, outputs: List[int]) -> Tuple[List[int], Labels]:
-        """Label a function's inputs and ops with the tensors whose gradients need them, from `outputs` on.
+    Labels are sets as bits. Returns one for each input; and for each op by name, those in called functions
+    under their bare names, those in loops as `LOOP/body/OP` and `LOOP/cond/OP`; 0 for what no output needs.
+    """
+    function = functions[name]
+    nodes = {node.name: node for node in function.node_def}
+    # By op or input, and number of its output: those of calls and loops may be wanted for different tensors.
+    wanted: Dict[str, Dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    pending = [
+        (function.ret[given.name], label) for given, label in zip(function.signature.output_arg, outputs)
+    ]
+    # From the outputs to the inputs. A label only ever grows, so that the search ends.
+    while pending:
+        tensor, label = pending.pop()
+        base, _, place = tensor.partition(":")
+        node = nodes.get(base)
+        runs = node is not None and _runs_function(functions, node)
+        number = int(place.rpartition(":")[2] or 0) if runs else 0
+        if tensor.startswith("^") or not label & ~wanted[base][number]:  # an order, not a value; or known
+            continue
+        wanted[base][number] |= label
+        if node is not None:
+            needed = _through(functions, node, wanted[base])[0] if runs else [label] * len(node.input)
+            pending += zip(node.input, needed)
+    labels = {base: _any(wanted[base].values()) for base in nodes}
+    for base, node in nodes.items():
+        if _runs_function(functions, node):
+            for inner, label in _through(functions, node, wanted[base])[1].items():
+                labels[inner] = labels.get(inner, 0) | label
+    return [wanted[given.name][0] for given in function.signature.input_arg], labels
 
-        Returns a label for each input; and for each op by name, those in called functions under their bare
-        names, those in loops as `LOOP/body/OP` and `LOOP/cond/OP`; 0 for what no labelled output needs.
-        """
-        function = self.functions[name]
-        nodes = {node.name: node for node in function.node_def}
-        arguments = [argument.name for argument in function.signature.input_arg]
-        argument_labels: Labels = dict.fromkeys(arguments, 0)
-        labels: Labels = dict.fromkeys(nodes, 0)
-        of_output: Dict[str, Dict[int, int]] = defaultdict(lambda: defaultdict(int))  # of calls and loops
-        returned = [function.ret[argument.name] for argument in function.signature.output_arg]
-        pending = [(tensor, label) for tensor, label in zip(returned, outputs) if label]
-        # From the outputs to the inputs. A label only ever grows, so that the search ends.
-        while pending:
-            tensor, label = pending.pop()
-            if tensor.startswith("^"):  # an order, not a value
-                continue
-            base, *rest = tensor.split(":")
-            if base in argument_labels:
-                argument_labels[base] |= label
-                continue
-            node = nodes[base]
-            if self._inside(node):  # its outputs may be wanted for different tensors: keep them apart
-                index = int(rest[-1]) if rest else 0
-                if of_output[base][index] | label == of_output[base][index]:
-                    continue
-                of_output[base][index] |= label
-                labels[base] |= label
-                inputs, _ = self._through(node, of_output[base])
-                pending += [(source, wanted) for source, wanted in zip(node.input, inputs) if wanted]
-            elif labels[base] | label != labels[base]:
-                labels[base] |= label
-                pending += [(source, labels[base]) for source in node.input]
-        for base, node in nodes.items():
-            if self._inside(node):
-                for inner, label in self._through(node, of_output[base])[1].items():
-                    labels[inner] = labels.get(inner, 0) | label
-        return [argument_labels[argument] for argument in arguments], labels
 
-    def _inside(self, node: Any) -> bool:
-        attribute = "f" if node.op in CALLS else "body"
-        return node.op in (*CALLS, *LOOPS) and node.attr[attribute].func.name in self.functions
+def _any(labels: Iterable[int]) -> int:
+    return functools.reduce(operator.or_, labels, 0)
 
-    def _through(self, node: Any, of_output: Dict[int, int]) -> Tuple[List[int], Labels]:
-        """Label, as `labelled` does, the function that a node calls, or runs in a loop."""
-        if node.op in CALLS:
-            outputs = [of_output.get(k, 0) for k in range(len(node.attr["Tout"].list.type))]
-            return self.labelled(node.attr["f"].func.name, outputs)
-        wanted = [of_output.get(k, 0) for k in range(len(node.attr["T"].list.type))]
-        while True:  # an iteration's results are wanted for whatever the next iteration is wanted for
-            inputs, body = self.labelled(node.attr["body"].func.name, wanted)
-            any_output = functools.reduce(operator.or_, wanted, 0)
-            read, condition = self.labelled(node.attr["cond"].func.name, [any_output])
-            merged = [a | b | c for a, b, c in zip(wanted, inputs, read)]
-            if merged == wanted:
-                break
-            wanted = merged
-        parts = {"body": body, "cond": condition}.items()
-        return wanted, {
-            f"{node.name}/{part}/{name}": label for part, names in parts for name, label in names.items()
-        }
+
+def _runs_function(functions: Functions, node: Any) -> bool:
+    attribute = "f" if node.op in CALLS else "body"
+    return node.op in (*CALLS, *LOOPS) and node.attr[attribute].func.name in functions
+
+
+def _through(functions: Functions, node: Any, of_output: Dict[int, int]) -> Tuple[List[int], Labels]:
+    """Label, as `labelled` does, the function that a node calls, or runs in a loop."""
+    if node.op in CALLS:
+        outputs = [of_output.get(k, 0) for k in range(len(node.attr["Tout"].list.type))]
+        return labelled(functions, node.attr["f"].func.name, outputs)
+    wanted = [of_output.get(k, 0) for k in range(len(node.attr["T"].list.type))]
+    while True:  # an iteration's results are wanted for whatever the next iteration is wanted for
+        inputs, body = labelled(functions, node.attr["body"].func.name, wanted)
+        read, condition = labelled(functions, node.attr["cond"].func.name, [_any(wanted)])
+        merged = [a | b | c for a, b, c in zip(wanted, inputs, read)]
+        if merged == wanted:
+            break
+        wanted = merged
+    parts = {"body": body, "cond": condition}.items()
+    return wanted, {
+        f"{node.name}/{part}/{name}": label for part, names in parts for name, label in names.items()
+    }
 
 
 def bodies_of(
@@ -246,7 +240,7 @@ def _labelled_calls(
 ) -> Iterator[Tuple[Op, Charge, List[int], Labels]]:
     """Return the ops that call functions, their charges, and what inputs and inner ops are wanted for."""
     operations = graph.get_operations()
-    functions = Functions(graph.as_graph_def().library)
+    functions = functions_of(graph.as_graph_def().library)
     wanted: Dict[Tuple[str, int], int] = defaultdict(int)
     for op, charge in zip(operations, charges):
         for tensor in op.inputs if charge.kind == BACKWARD else ():
@@ -256,5 +250,5 @@ def _labelled_calls(
             wanted[key_of(tensor)] |= 1 << i
     for op, charge in zip(operations, charges):
         name = op.get_attr("f").name if op.type in CALLS else ""
-        if name in functions.functions:
-            yield (op, charge, *functions.labelled(name, [wanted[key_of(output)] for output in op.outputs]))
+        if name in functions:
+            yield (op, charge, *labelled(functions, name, [wanted[key_of(output)] for output in op.outputs]))

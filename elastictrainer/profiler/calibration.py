@@ -4,7 +4,7 @@ The selections are timed in turn with the full step, so that a slower machine sl
 """
 
 import dataclasses
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
 from scipy.optimize import lsq_linear
@@ -59,7 +59,7 @@ def calibrated(profile: Profile, cheapest_ratio: float, earliest_ratio: float) -
     A third one, of little weight, says o = 0 where the two differ by too little to tell. Least squares, with
     both shares within their bounds.
     """
-    dw_ms, dy_ms = _dw_ms(profile), float(profile.dy.amount.sum())
+    dw_ms, dy_ms = _dw_and_dy_ms(profile)
     members = profile.forward.has_members()
     rows, sides = [[_DOUBT * dw_ms / profile.full_ms, 0.0]], [0.0]
     for mask, ratio in ((cheapest(profile), cheapest_ratio), (earliest(profile), earliest_ratio)):
@@ -69,36 +69,28 @@ def calibrated(profile: Profile, cheapest_ratio: float, earliest_ratio: float) -
         predicted_ms = profile.step_time(mask)
         rows.append([by_overlap_ms / predicted_ms, -frozen_ms / predicted_ms])
         sides.append(ratio * profile.full_ms / predicted_ms - 1)
-    bounds = ([_least_overlap(profile), 0.0], [_MOST, _MOST])
+    least = -_MOST * min(1.0, dy_ms / dw_ms) if dw_ms else -_MOST
+    bounds = ([least, 0.0], [_MOST, _MOST])
     overlap, saving = lsq_linear(np.array(rows), np.array(sides), bounds, method="bvls").x
     return dataclasses.replace(with_overlap(profile, overlap), frozen_saving=float(saving))
 
 
 def with_overlap(profile: Profile, overlap: float) -> Profile:
-    """Return `profile` from a trace, with the share `overlap` of the dW work charged to the dy work.
-
-    An overlap that would leave less than a tenth of either is cut down to that.
-    """
-    dw_ms, dy_ms = _dw_ms(profile), float(profile.dy.amount.sum())
+    """Return `profile` from a trace, with the share `overlap` of the dW work charged to the dy work."""
+    dw_ms, dy_ms = _dw_and_dy_ms(profile)
     if not dw_ms or not dy_ms:
         return profile
-    overlap = float(np.clip(overlap, _least_overlap(profile), _MOST))
     return dataclasses.replace(
         profile,
         dw=profile.dw.scaled(1 - overlap),
         t_update=profile.t_update * (1 - overlap),
         dy=profile.dy.scaled(1 + overlap * dw_ms / dy_ms),
-        overlap=overlap,
+        overlap=float(overlap),
     )
 
 
-def _least_overlap(profile: Profile) -> float:
-    dw_ms = _dw_ms(profile)
-    return -_MOST * (min(1.0, float(profile.dy.amount.sum()) / dw_ms) if dw_ms else 1.0)
-
-
-def _dw_ms(profile: Profile) -> float:
-    return float(profile.dw.amount.sum() + profile.t_update.sum())
+def _dw_and_dy_ms(profile: Profile) -> Tuple[float, float]:
+    return float(profile.dw.amount.sum() + profile.t_update.sum()), float(profile.dy.amount.sum())
 
 
 def with_calibrated_cache(

@@ -94,21 +94,20 @@ def profile_model(
     began = time.perf_counter()
     memory = traced_memory(step, batch)
     _require_profilable(step, memory)
-    with preserve_variables([*step.state(), *state]):
-        step(*batch).numpy()
-        graph_s = time.perf_counter() - began
-    if must_fit and graph_s > _SHARE_OF_GRAPH * allowed_s:
-        raise TooSlow(f"a profile takes more than {allowed_s:.0f} s here")
     if undo:
         steps = min(steps, _LEAST_STEPS)  # the events of a step of ViT take 0.1 GB while they are read
     with preserve_variables([*step.state(), *state]):
+        step(*batch).numpy()
+        graph_s = time.perf_counter() - began
+        if must_fit and graph_s > _SHARE_OF_GRAPH * allowed_s:
+            raise TooSlow(f"a profile takes more than {allowed_s:.0f} s here")
         warmed = warm_up(step, batch, warmup_steps)
         if np.isfinite(ends):
             capture_ms = 1e3 * _SHARE_OF_CAPTURES * (ends - time.perf_counter())
             fitting = capture_ms / (2 * step_ms(step, batch, 1)[0])  # a capture makes each step twice
             steps = int(np.clip(fitting, _LEAST_STEPS, steps))
         captured = _quietest_capture(step, batch, steps, ends)
-        profile = profile_from_trace(step, captured.trace, _typical_ms(captured))
+        profile = profile_from_trace(step, *captured)
         profile.memory = memory
         if training_steps is not None:
             calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * profile.full_ms)
@@ -169,10 +168,10 @@ def _require_profilable(step: CompiledStep, memory: Optional[StepMemory]) -> Non
 
 
 class Capture(NamedTuple):
-    """The trace of some steps, and the ms of as many that ran untraced, (steps,)."""
+    """The trace of some steps, and the ms of a step: the median of as many that ran untraced."""
 
     trace: Trace
-    untraced_ms: np.ndarray
+    step_ms: float
 
 
 def capture(step: CompiledStep, batch: Minibatch, steps: int) -> Capture:
@@ -180,7 +179,7 @@ def capture(step: CompiledStep, batch: Minibatch, steps: int) -> Capture:
 
     RunError where the profiler is in use already or wrote no trace.
     """
-    untraced_ms = step_ms(step, batch, steps)
+    untraced_ms = float(np.median(step_ms(step, batch, steps)))
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
     with tempfile.TemporaryDirectory(prefix="elastictrainer-trace-") as folder:
         try:
@@ -204,11 +203,7 @@ def _quietest_capture(step: CompiledStep, batch: Minibatch, steps: int, ends: fl
     captures = [capture(step, batch, steps)]
     while len(captures) < _MOST_CAPTURES and time.perf_counter() < ends:
         captures.append(capture(step, batch, steps))
-        fastest, second, *_ = sorted(map(_typical_ms, captures))
+        fastest, second, *_ = sorted(each.step_ms for each in captures)
         if second <= _AGREEMENT * fastest:
             break
-    return min(captures, key=_typical_ms)
-
-
-def _typical_ms(captured: Capture) -> float:
-    return float(np.median(captured.untraced_ms))
+    return min(captures, key=lambda each: each.step_ms)

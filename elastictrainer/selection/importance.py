@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -13,15 +13,13 @@ from elastictrainer.errors import DataError, NotFinite, UsageError, unknown
 from elastictrainer.runs import resident
 from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
 from elastictrainer.steps.keras_compat.variables import name_of, tf_variables
-from elastictrainer.steps.objective import Objective, not_finite_part
+from elastictrainer.steps.objective import Minibatch, Objective, not_finite_part
 from elastictrainer.steps.optimizers import build, reset_slots, variables_of
 from elastictrainer.steps.ordering import computed_in_order, one_by_one
-from elastictrainer.steps.snapshot import StoredValues, preserve_variables
+from elastictrainer.steps.snapshot import Snapshot, preserve_variables
 from elastictrainer.steps.tensor_kinds import head_mask
 
-Batch = Tuple[Any, Any]
 Scores = NDArray[np.float64]  # (N,)
-Score = Callable[[Any, Any], Scores]  # of a minibatch
 Metric = Callable[[List[tf.Tensor], List[tf.Variable]], Any]
 
 OWN_METRICS = ("update", "weight-magnitude")  # they need more, or less, than a minibatch's gradients
@@ -92,13 +90,12 @@ class ImportanceEvaluator:
     def release(self) -> None:
         """Free the graphs; the next minibatch builds them again."""
         self._undoing_step: Optional[CompiledStep] = None  # in place of the training's full step
-        self._stored: Optional[StoredValues] = None  # the weights as they were, while scoring from a file
+        self._weights_in_file: Optional[Snapshot] = None  # as they were before that step
         # Minibatches of another length, as of texts, are not to build the graph again each time.
         self._gradients = tf.function(self._dense_gradients, reduce_retracing=True)
-        self._products = tf.function(self._products_in_memory, reduce_retracing=True)
-        self._products_by_file = tf.function(self._products_from_file, reduce_retracing=True)
+        self._products = tf.function(self._update_products, reduce_retracing=True)
 
-    def __call__(self, batches: Iterable[Batch], folder: Optional[Path] = None) -> Scores:
+    def __call__(self, batches: Iterable[Minibatch], folder: Optional[Path] = None) -> Scores:
         """Score each trainable tensor.
 
         Weights, optimizer slots and counters, batch-norm statistics, metrics and RNG state are bit-identical
@@ -127,11 +124,7 @@ class ImportanceEvaluator:
         if first is None:
             raise UsageError("importance needs at least one minibatch; the training data gave none.")
         total = np.zeros(len(variables))
-        if folder is not None and self.metric == "update":
-            scoring = self._from_file(*first, folder)
-        else:
-            scoring = self._from_memory(*first)
-        with scoring as score:
+        with self._scoring(*first, folder if self.metric == "update" else None) as score:
             for number, (x, y) in enumerate(itertools.chain([first], batches), 1):
                 total += score(x, y)
                 if not np.all(np.isfinite(total)):
@@ -149,49 +142,37 @@ class ImportanceEvaluator:
         return list(self.objective.model.trainable_variables)
 
     @contextlib.contextmanager
-    def _from_memory(self, x: Any, y: Any) -> Iterator[Score]:
+    def _scoring(self, x: Any, y: Any, folder: Optional[Path]) -> Iterator[Callable[[Any, Any], Scores]]:
         """Yield a function that scores a minibatch like (x, y), always from the state of now.
 
-        A copy of the weights, and of all that scoring changes, is in memory; it is restored at the end.
+        All that scoring changes is restored at the end. With a `folder` the weights are in a file of it, and
+        a step of its own undoes the slots; `_update_products` reads one weight at a time.
         """
-        variables = self._variables()
-        state = tf_variables([*variables, *variables_of(self.optimizer)])
-        with preserve_variables([*self._changed_by(x, y), *state]) as restore:
+        variables, slots = self._variables(), variables_of(self.optimizer)
+        with contextlib.ExitStack() as stack:
+            if folder is not None:
+                self._undoing_step = CompiledStep(
+                    self.objective, self.optimizer, variables, self._steps.metrics, undone=slots
+                )
+                stack.callback(self.release)
+            changed, weights = self._changed_by(x, y), {id(v) for v in tf_variables(variables)}
+            weights_before = stack.enter_context(preserve_variables(variables, folder))
+            slots_before = stack.enter_context(preserve_variables(slots))
+            stack.enter_context(preserve_variables(v for v in changed if id(v) not in weights))
+            if folder is not None:
+                self._weights_in_file = weights_before
 
             def score(x: Any, y: Any) -> Scores:
-                weights = restore(state)[: len(variables)]
+                slots_before.restore()
+                weights_before.restore()
                 self._start_update()
                 if self.metric != "update":
                     return np.asarray(METRICS[self.metric](self._gradients(x, y), variables), np.float64)
                 float(self._full_step()(x, y))
-                return np.asarray(self._products(x, y, weights))
-
-            yield score
-
-    @contextlib.contextmanager
-    def _from_file(self, x: Any, y: Any, folder: Path) -> Iterator[Score]:
-        """Yield the same for "update", with the weights in a file of `folder`, and a step that undoes the
-        slots; `_weight_before` reads one weight at a time.
-        """
-        variables, slots = self._variables(), variables_of(self.optimizer)
-        self._undoing_step = step = CompiledStep(
-            self.objective, self.optimizer, variables, self._steps.metrics, undone=slots
-        )
-        weights = {id(v) for v in tf_variables(variables)}
-        changed = tf_variables([*self._changed_by(x, y), *slots])
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.release)
-            self._stored = stored = stack.enter_context(contextlib.closing(StoredValues(variables, folder)))
-            stack.callback(stored.restore)
-            restore = stack.enter_context(preserve_variables(v for v in changed if id(v) not in weights))
-
-            def score(x: Any, y: Any) -> Scores:
-                restore(slots)
-                stored.restore()
-                self._start_update()
-                float(step(x, y))
-                resident.release_memory()
-                return np.asarray(self._products_by_file(x, y))
+                if folder is not None:
+                    resident.release_memory()
+                    return np.asarray(self._products(x, y))
+                return np.asarray(self._products(x, y, [weights_before[k] for k in range(len(variables))]))
 
             yield score
 
@@ -227,21 +208,10 @@ class ImportanceEvaluator:
         cutter = full.cutter() if full is not None else None
         return cutter.gradients(x, y) if cutter is not None else None
 
-    def _products_in_memory(self, x: Any, y: Any, weights: List[tf.Tensor]) -> tf.Tensor:
-        return self._update_products(x, y, lambda k, variable: weights[k])
-
-    def _products_from_file(self, x: Any, y: Any) -> tf.Tensor:
-        return self._update_products(
-            x, y, lambda k, variable: tf.numpy_function(self._weight_before, [k], variable.dtype)
-        )
-
-    def _update_products(
-        self, x: Any, y: Any, weight_before: Callable[[int, tf.Variable], tf.Tensor]
-    ) -> tf.Tensor:
+    def _update_products(self, x: Any, y: Any, weights: Optional[List[tf.Tensor]] = None) -> tf.Tensor:
         """Return (N,) -<gradient at w + dw, dw_i> (paper Eq. 6).
 
-        The variables hold w + dw, as a training step made it; `weight_before` gives w, of a variable by its
-        number.
+        The variables hold w + dw, as a training step made it; `weights` are w, None: they are in a file.
         """
         # An update is made when its gradient is there: all of them at once would take as much as the weights.
         # Added up in double precision: the products of a large tensor's elements differ by orders of
@@ -251,11 +221,12 @@ class ImportanceEvaluator:
         for k in computed_in_order(gradients):  # TensorFlow keeps the order of calls of Python
             v, g = variables[k], gradients[k]
             with tf.control_dependencies([g]):
-                scores[k] = -tf.reduce_sum(tf.cast(g * (v - weight_before(k, v)), tf.float64))
+                before = weights[k] if weights else tf.numpy_function(self._weight_before, [k], v.dtype)
+                scores[k] = -tf.reduce_sum(tf.cast(g * (v - before), tf.float64))
         in_order = [scores[k] for k in range(len(variables))]
         one_by_one(gradients, in_order)
         return tf.stack(in_order)
 
     def _weight_before(self, number: int) -> np.ndarray:
-        assert self._stored is not None
-        return self._stored.read(number)
+        assert self._weights_in_file is not None
+        return self._weights_in_file[number]

@@ -5,9 +5,11 @@ from typing import Any, Callable, Dict, List, Optional, Union
 import numpy as np
 from numpy.typing import NDArray
 
+from elastictrainer.profiler.cost_groups import Mask
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.selector import (
+    EXCEPTIONS,
     LAST_LAYERS,
     OVER_BUDGET,
     UNCHANGED,
@@ -16,7 +18,11 @@ from elastictrainer.selection.selector import (
     select_with_fallback,
 )
 
-Mask = NDArray[np.bool_]
+_REMARKS = {
+    UNCHANGED: ", as before: no tensor's update promises to lower the loss",
+    LAST_LAYERS: ", the last layers: no tensor's update promises to lower the loss",
+    OVER_BUDGET: ", over the budget of {:.3f}: no tensor of positive importance costs less",
+}
 
 
 class Selector:
@@ -69,9 +75,9 @@ class Selector:
         """Return whether tensors are selected at every interval."""
         return self._solver is not None
 
-    def score(self, last_layers: bool = False) -> None:
-        """Score the tensors for the interval to come, where that is needed; `last_layers`: it is not."""
-        self.importance = self._score(self.interval) if self._score and not last_layers else None
+    def score(self, skipped: bool = False) -> None:
+        """Score the tensors for the interval to come, if the scheme asks for it and it is not `skipped`."""
+        self.importance = self._score(self.interval) if self._score and not skipped else None
 
     def begin(self, share: float, cached: bool) -> Mask:
         """Begin the next interval, with what `score` has found; `settle` comes next.
@@ -108,9 +114,7 @@ class Selector:
             "rho_target": share,
             "predicted_ms": step_ms,
             "predicted_ratio": step_ms / possible.full_ms,
-            "kept_previous": exception == UNCHANGED,
-            "over_budget": exception == OVER_BUDGET,
-            "last_layers": exception == LAST_LAYERS,
+            **{name: name == exception for name in EXCEPTIONS},
             "cached": cached,
         }
         if scored:
@@ -136,14 +140,8 @@ class Selector:
 
     def _line(self) -> str:
         """Return a line on the selection."""
-        record, remark, worth = self._record, "", ""
-        if record["kept_previous"]:
-            remark = ", as before: no tensor's update promises to lower the loss"
-        elif record["last_layers"]:
-            remark = ", the last layers: no tensor's update promises to lower the loss"
-        elif record["over_budget"]:
-            target = record["rho_target"]
-            remark = f", over the budget of {target:.3f}: no tensor of positive importance costs less"
+        record, worth = self._record, ""
+        remark = "".join(_REMARKS[name].format(record["rho_target"]) for name in EXCEPTIONS if record[name])
         if "importance" in record:
             share = record["importance_selected"] / max(record["importance_positive"], 1e-30)
             worth = f", with {100 * share:.0f} % of the importance"

@@ -81,7 +81,7 @@ class TraditionalTransferLearning(Scheme):
         return head_mask(model)
 
 
-class LastLayers(Scheme):
+class LastTensors(Scheme):
     """The last quarter of the tensors, by a rule: for where there is no time to measure what they cost."""
 
     SHARE = 0.26

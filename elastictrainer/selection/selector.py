@@ -10,9 +10,9 @@ from elastictrainer.errors import UsageError, unknown
 from elastictrainer.profiler.cost_groups import CostGroups, Mask, Numbers
 from elastictrainer.profiler.profile import Profile
 
-UNCHANGED = "unchanged"  # the selection is the previous one: no tensor has a positive importance
-LAST_LAYERS = "last layers"  # as many as fit the budget train: no tensor has a positive importance
-OVER_BUDGET = "over budget"  # the selection exceeds the budget: no tensor of positive importance costs less
+# Exceptions, by their names in a run's files. No tensor has a positive importance: the previous selection
+# stays, or the last layers train that fit the budget. None of positive importance fits: the cheapest trains.
+UNCHANGED, LAST_LAYERS, OVER_BUDGET = EXCEPTIONS = ("kept_previous", "last_layers", "over_budget")
 # From the profile, the (N,) importances and the ms that a step may take, to the (N,) bool of what trains, all
 # in the order of `model.trainable_weights`.
 Solver = Callable[[Profile, Numbers, float], Mask]
@@ -225,8 +225,7 @@ class _Search:
         """
         if self.fits(self._useful):
             return self._useful
-        chains = [chain for k in range(len(self._shared)) for chain in self._chains(k)]
-        starts = [self._cut_down(self._on_chain(*chain, resolution)) for chain in chains]
+        starts = map(self._cut_down, self._on_chains(resolution))
         return max((self._exchanged(self._swapped(self._filled(start))) for start in starts), key=self._worth)
 
     def fits(self, mask: Mask) -> bool:
@@ -241,43 +240,48 @@ class _Search:
     def _worth(self, mask: Mask) -> float:
         return float(self._importance[mask].sum())
 
-    def _chains(self, k: int) -> Iterator[Tuple[int, Numbers, CostGroups]]:
-        """Yield k, what each tensor costs alone (N,), and the work that it shares, by budget number `k`.
+    def _on_chains(self, resolution: int) -> Iterator[Mask]:
+        """Yield the knapsack's answers, (N,) bool, by each budget alone.
 
         On a chain, shared work is for the earliest tensor, too. A group without it is a layer's own, such as
         that of a folded kernel's gradient, which is for its norm's gamma as well. It counts as shared work,
         and a second time in equal parts as its members' own: neither is right, and neither the better start.
         """
-        groups, order = self._shared[k], self._profile.order
-        yield k, self._alone[k], groups
-        own = groups.without(order[-1])
-        if own.any():
-            parts = groups.rows(own)
-            parts = parts.scaled(1 / parts.members_in(np.ones(len(order), bool)))
-            yield k, self._alone[k] + parts.amount_per_tensor(), groups.rows(~own)
-
-    def _on_chain(self, k: int, alone: Numbers, groups: CostGroups, resolution: int) -> Mask:
-        """Return the knapsack's answer, (N,) bool, for one of `_chains` of budget number `k` alone."""
         order = self._profile.order
-        to_depth = np.cumsum(groups.amount_at_first_member(order)[order])
-        if k == 0:  # that of time
-            to_depth += self._profile.reading_ms[order] / self._time_ms
+        reading: Numbers = self._profile.reading_ms / self._time_ms
+        for alone, groups, at_depth in zip(self._alone, self._shared, (reading, np.zeros(len(order)))):
+            yield self._on_chain(alone, groups, at_depth, resolution)
+            own = groups.without(order[-1])
+            if own.any():
+                parts = groups.rows(own)
+                parts = parts.scaled(1 / parts.members_in(np.ones(len(order), bool)))
+                alone = alone + parts.amount_per_tensor()
+                yield self._on_chain(alone, groups.rows(~own), at_depth, resolution)
+
+    def _on_chain(self, alone: Numbers, groups: CostGroups, at_depth: Numbers, resolution: int) -> Mask:
+        """Solve a chain on which a tensor costs `alone`, and the earliest one `groups` and `at_depth`."""
+        order, mask = self._profile.order, np.zeros(len(self._profile), bool)
+        to_depth = np.cumsum(groups.amount_at_first_member(order)[order]) + at_depth[order]
         ranked = np.where(self._useful, self._importance, 0.0)[order]
-        mask = np.zeros(len(order), bool)
         mask[order] = solve_chain(alone[order], to_depth, ranked, 1.0, resolution)
         return mask
 
     def _cost(self, mask: Mask) -> Numbers:
         """Return (K,) of a selection."""
         cost = self._alone[:, mask].sum(axis=1) + [part.active_amount(mask) for part in self._shared]
+        # That of time has reading in it, which is the earliest tensor's and no group's.
         cost[0] = (self._profile.step_time(mask) - self._profile.forward_ms) / self._time_ms
         return np.asarray(cost)
+
+    def _started_by(self, mask: Mask) -> Numbers:
+        """Return (K, N) of the shared work that no tensor of `mask` has started and each one would."""
+        return np.stack([part.rows(~part.active_groups(mask)).amount_per_tensor() for part in self._shared])
 
     def _filled(self, mask: Mask, addable: Union[bool, Mask] = True) -> Mask:
         """Add tensors that fit, of those `addable`, most importance for its share of the budgets first."""
         given, mask = mask, mask.copy()
-        # A tensor costs what it takes alone, and the groups that no selected tensor has started yet.
-        new = np.stack([part.rows(~part.active_groups(mask)).amount_per_tensor() for part in self._shared])
+        # A tensor costs what it takes alone, and the shared work that it starts.
+        new = self._started_by(mask)
         reading = self._profile.added_reading_ms(mask) / self._time_ms
         adds, starts = self._alone + new, new.any(axis=0) | (reading != 0)
         adds[0] += reading
@@ -314,8 +318,7 @@ class _Search:
 
         The knapsack rounds costs up, so that it leaves a little of the budget.
         """
-        new = np.stack([part.rows(~part.active_groups(mask)).amount_per_tensor() for part in self._shared])
-        free = ~new.any(axis=0) & ~self._profile.is_earlier(mask)
+        free = ~self._started_by(mask).any(axis=0) & ~self._profile.is_earlier(mask)
         outside, inside = np.flatnonzero(self._useful & ~mask & free), np.flatnonzero(mask)
         while len(outside) and len(inside):
             left = 1 - self._cost(mask)

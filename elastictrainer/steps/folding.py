@@ -37,16 +37,16 @@ class _Made:
     folded: bool = False
 
 
-class Folding:
-    """Finds and replaces such layers of a model while the model is called in a graph."""
+class FoldedModel:
+    """Calls a model, in a graph with such layers replaced by others that compute the same."""
 
     def __init__(self, model: tf.Module):
         """Take a model; of one without Keras layers nothing is folded."""
         self._model = model
         self._kept: Set[int] = set()  # ids of layers whose outputs more than their norm reads
 
-    def call(self, call: Callable[[], Any], trained: Optional[Sequence[Variable]] = None) -> Any:
-        """Return `call()`, which calls the model, with norms folded and groups split.
+    def __call__(self, x: Any, trained: Optional[Sequence[Variable]] = None, **options: Any) -> Any:
+        """Return the model's outputs for `x` and the options of its call, with norms folded and groups split.
 
         Where an output that was folded away is read by other layers as well, the layer computes twice: in
         the next graph such a pair stays as it is. (To call again would do the model's assignments twice.)
@@ -54,10 +54,10 @@ class Folding:
         has a cheaper gradient outside of the layer.
         """
         if tf.executing_eagerly() or not isinstance(self._model, tf.keras.Model):
-            return call()
+            return self._model(x, **options)
         chosen = None if trained is None else {id(tf_variable(variable)) for variable in trained}
         with self._folded(chosen) as made:
-            outputs = call()
+            outputs = self._model(x, **options)
         self._kept |= {id(one.layer) for one in made.values() if one.folded and one.outputs.consumers()}
         return outputs
 

@@ -1,11 +1,12 @@
 """Walks through a graph and through the functions that its ops call. No TensorFlow."""
 
-from typing import Any, Callable, Hashable, Iterable, Set, TypeVar
+from typing import Any, Callable, Dict, Hashable, Iterable, Set, TypeVar
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 LOOPS = ("While", "StatelessWhile")
 
 Item = TypeVar("Item", bound=Hashable)
+Functions = Dict[str, Any]  # definitions by name
 
 
 def reached(starts: Iterable[Item], following: Callable[[Item], Iterable[Item]]) -> Set[Item]:
@@ -27,17 +28,16 @@ def called(node: Any) -> Set[str]:
     )
 
 
-class GraphLibrary:
-    """The functions of a graph, their definitions by name."""
+def functions_of(library: Any) -> Functions:
+    """Return the definitions of a graph's functions, `GraphDef.library`, by their names."""
+    return {function.signature.name: function for function in library.function}
 
-    def __init__(self, library: Any):
-        """`library`: of the graph, `GraphDef.library`."""
-        self.functions = {function.signature.name: function for function in library.function}
 
-    def kinds_in(self, node: Any) -> Set[str]:
-        """Return the types of the ops that a node runs in functions; none where it calls none."""
-        names = reached(called(node) & self.functions.keys(), self._called_in)
-        return {inner.op for name in names for inner in self.functions[name].node_def}
+def kinds_in(node: Any, functions: Functions) -> Set[str]:
+    """Return the types of the ops that a node runs in functions; none where it calls none."""
 
-    def _called_in(self, name: str) -> Set[str]:
-        return {f for inner in self.functions[name].node_def for f in called(inner) if f in self.functions}
+    def inner(name: str) -> Set[str]:
+        return {f for node in functions[name].node_def for f in called(node) if f in functions}
+
+    names = reached(called(node) & functions.keys(), inner)
+    return {node.op for name in names for node in functions[name].node_def}

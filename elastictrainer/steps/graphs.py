@@ -55,6 +55,8 @@ class SourceGraph:
         ends = {fetch.op.name for fetch in fetches if fetch.name not in fed}
         needed = self.upstream(ends | {op.name for op in effects}, fed)
         used = {source for name in needed for source in self._inputs[name]} - set(fed)
+        # What this graph captures, such as the handle of a variable, the other one captures again. Any other
+        # placeholder is an input, and has to be fed.
         captured = [(outer, inner.name) for outer, inner in self.graph.captures if inner.name in used]
         replaced = {name for _, name in captured}
         for name in sorted(needed & self._placeholders):
@@ -64,7 +66,7 @@ class SourceGraph:
         wanted = sorted({fetch.name for fetch in fetches} - set(fed))
         handles = {id(outer) for outer, _ in captured}
         variables = [v for v in self.graph.variables if id(v.handle) in handles]
-
+        # TensorFlow refuses to import a graph with a value for what no op takes.
         taken = {_tensor(source) for node in definition.node for source in node.input}
 
         def build(*values: tf.Tensor) -> List[tf.Tensor]:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import tensorflow as tf
 
 from elastictrainer.errors import UsageError
-from elastictrainer.steps.folding import Folding
+from elastictrainer.steps.folding import FoldedModel
 from elastictrainer.steps.graphs import Gradient, Nested, flat
 from elastictrainer.steps.keras_compat.fitting import compiled_loss, own_methods
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
@@ -55,7 +55,7 @@ class Objective:
         self.loss: Any = loss
         self.penalty = penalty
         self.fold = fold
-        self._folding = Folding(model)
+        self._folded_model = FoldedModel(model)
         parameters = inspect.signature(type(model).__call__).parameters
         self._takes_training = isinstance(model, tf.keras.Model) or "training" in parameters
 
@@ -77,9 +77,7 @@ class Objective:
 
     def _outputs(self, x: Nested, training: bool, trained: Optional[Sequence[Variable]]) -> Nested:
         options = {"training": training} if self._takes_training else {}
-        if not self.fold:
-            return self.model(x, **options)
-        return self._folding.call(lambda: self.model(x, **options), trained)
+        return self._folded_model(x, trained, **options) if self.fold else self.model(x, **options)
 
     def gradients(
         self, x: Nested, y: Nested, variables: Sequence[Variable]

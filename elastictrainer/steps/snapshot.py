@@ -4,65 +4,54 @@ import contextlib
 import tempfile
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
+from typing import IO, Any, Iterable, Iterator, List, Optional
 
 import numpy as np
-import tensorflow as tf
-from numpy.typing import NDArray
 
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variables
 
 
-@contextlib.contextmanager
-def preserve_variables(
-    variables: Iterable[Variable],
-) -> Iterator[Callable[[Iterable[Variable]], List[tf.Tensor]]]:
-    """Restore each variable, bit for bit, when the block ends or raises.
+class Snapshot:
+    """The values that variables have now, by their number: in memory, or in a file."""
 
-    Yields a function that restores the given ones at once, and returns their values.
-    """
-    unique = {id(v): v for v in tf_variables(variables)}
-    # TensorFlow copies a buffer on write while a tensor holds it.
-    before = {key: v.read_value() for key, v in unique.items()}
-
-    def restore(chosen: Iterable[Variable]) -> List[tf.Tensor]:
-        chosen = tf_variables(chosen)
-        for variable in chosen:
-            variable.assign(before[id(variable)])
-        return [before[id(variable)] for variable in chosen]
-
-    try:
-        yield restore
-    finally:
-        restore(unique.values())
-
-
-class StoredValues:
-    """The values that variables have now, in an unnamed file, which disappears with the process."""
-
-    def __init__(self, variables: Iterable[Variable], folder: Optional[Path] = None):
-        """Store the values one by one, in a file in `folder`; None: the system's for temporary files."""
-        self._variables = tf_variables(variables)
-        self._file = tempfile.TemporaryFile(dir=folder)
-        self._places: List[Tuple[int, Any]] = []  # offset in bytes; an example without values
+    def __init__(self, variables: Iterable[Variable], file: Optional[IO[bytes]] = None):
+        """Keep the values in memory, or where there is a file one by one in that."""
+        self._variables, self._file = tf_variables(variables), file
+        self._values: List[Any] = []  # in a file: the offset in bytes, and an example that takes no memory
         for variable in self._variables:
-            value = variable.numpy()
-            self._places.append((self._file.tell(), np.broadcast_to(value.dtype.type(0), value.shape)))
-            self._file.write(value.tobytes())
-        self._file.flush()
+            if file is None:
+                # TensorFlow copies a buffer on write while a tensor holds it.
+                self._values.append(variable.read_value())
+            else:
+                value = variable.numpy()
+                self._values.append((file.tell(), np.broadcast_to(value.dtype.type(0), value.shape)))
+                file.write(value.tobytes())
+                file.flush()
 
-    def read(self, number: int) -> NDArray[Any]:
-        offset, like = self._places[number]
+    def __getitem__(self, number: int) -> Any:
+        if self._file is None:
+            return self._values[number]
+        offset, like = self._values[number]
         self._file.seek(offset)
-        stored = self._file.read(like.nbytes)
-        return np.frombuffer(stored, like.dtype).reshape(like.shape)
+        return np.frombuffer(self._file.read(like.nbytes), like.dtype).reshape(like.shape)
 
     def restore(self) -> None:
         for number, variable in enumerate(self._variables):
-            variable.assign(self.read(number))
+            variable.assign(self[number])
 
-    def close(self) -> None:
-        self._file.close()
+
+@contextlib.contextmanager
+def preserve_variables(variables: Iterable[Variable], folder: Optional[Path] = None) -> Iterator[Snapshot]:
+    """Restore each variable, bit for bit, when the block ends or raises. Yields the values that it had.
+
+    They are in memory, or in an unnamed file in `folder`, which disappears with the process.
+    """
+    with contextlib.nullcontext() if folder is None else tempfile.TemporaryFile(dir=folder) as file:
+        before = Snapshot(variables, file)
+        try:
+            yield before
+        finally:
+            before.restore()
 
 
 def digest(variables: Iterable[Variable]) -> int:

@@ -87,7 +87,8 @@ class StepCutter:
         effects = [op for op in graph.control_outputs if op.type not in READS]
         names = (op.name for op in graph.get_operations())
         forward = set(itertools.takewhile(lambda name: name != whole.loss.op.name, names))
-        # Ops of the forward pass run in every step, also where they write to a weight.
+        # Ops are in the order of tracing: those before the loss are the forward pass. It runs in every step,
+        # also where it writes to a weight.
         self._always = [op for op in effects if op.name in forward]
         self._updates: List[_Update] = []  # the others
         if self._divides:  # a graph with loops is not in the order that this needs

@@ -1,11 +1,11 @@
-"""A rival without this package: MobileNetV2 fine-tuned by a careful Keras script, in a given time of training.
+"""A rival without this package: MobileNetV2 fine-tuned by a careful Keras script, in a given training time.
 
-    taskset -c 0 python scripts/benchmarks/plain_keras.py path/to/cub100 --weights mobilenetv2.h5 --seconds 146
+    python scripts/benchmarks/plain_keras.py path/to/cub100 --weights mobilenetv2.h5 --seconds 146
 
-The early layers run once over the images, and what they give is kept in memory. A new last layer is trained on
-the features, then all layers above `--cut` with AdamW, a cosine, label smoothing and batch norms that keep
-their statistics. `--seconds` covers the pass over the training images, the last layer and the training of the
-layers; not loading, nor the test on all test images, which is printed.
+The early layers run once over the images, and what they give is kept in memory. A new last layer is trained
+on the features, then all layers above `--cut` with AdamW, a cosine, label smoothing and batch norms that keep
+their statistics. `--seconds` covers the pass over the training images, the last layer and the training of
+the layers; not loading, nor the test on all test images, which is printed.
 """
 
 import argparse

@@ -94,12 +94,10 @@ def test_a_softmax_at_the_end_is_not_put_on_twice(tf, tmp_path, pixels, inside):
 
 
 def test_what_gives_no_probabilities_is_refused():
-    logits = predictor.Predictor("m.tflite", lambda images: np.ones((len(images), 3)), (None, 4, 4, 3), None)
-    with pytest.raises(UsageError, match="probabilities"):
-        logits(np.zeros((2, 4, 4, 3), np.float32))
-    nan = predictor.Predictor("m.keras", lambda images: np.full((len(images), 3), np.nan), (None, 4, 4, 3))
-    with pytest.raises(UsageError, match="m.keras gives NaN"):
-        nan(np.zeros((2, 4, 4, 3), np.float32))
+    for value, message in ((1.0, "m.keras does not give probabilities"), (np.nan, "m.keras gives NaN")):
+        made = predictor.Predictor("m.keras", lambda x, v=value: np.full((len(x), 3), v), (None, 4, 4, 3))
+        with pytest.raises(UsageError, match=message):
+            made(np.zeros((2, 4, 4, 3), np.float32))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The user's models: made by a function, read from a file as data, taken over from an earlier run."""
 
+import contextlib
 import io
 import json
 import re
@@ -24,13 +25,10 @@ def test_a_function_gets_the_arguments_that_it_takes(tf):
 
 
 def test_probabilities_by_activation_are_refused_and_logits_are_not(tf):
-    layers = tf.keras.layers
-    for activation, refused in (("softmax", True), ("sigmoid", True), (None, False)):
-        model = tf.keras.Sequential([tf.keras.Input((3,)), layers.Dense(2, activation=activation)])
-        if refused:
-            with pytest.raises(UsageError, match=activation):
-                user_models.require_logits("mine", model, 2)
-        else:
+    for activation in ("softmax", "sigmoid", None):
+        layer = tf.keras.layers.Dense(2, activation=activation)
+        model = tf.keras.Sequential([tf.keras.Input((3,)), layer])
+        with pytest.raises(UsageError, match=activation) if activation else contextlib.nullcontext():
             user_models.require_logits("mine", model, 2)
 
 
@@ -94,12 +92,13 @@ def test_the_zoo_needs_no_trust(tf, tmp_path, name):
 
 
 def test_functions_of_kerass_own_are_data(tf, tmp_path):
-    inputs = tf.keras.Input((4,))
-    features = tf.keras.layers.Dense(4, activation=tf.keras.activations.swish)(inputs)
-    features = tf.keras.layers.Activation("relu")(features)
-    tf.keras.Model(inputs, tf.keras.layers.Dense(2, activation=tf.nn.relu)(features)).save(
-        tmp_path / "m.keras"
-    )
+    layers = tf.keras.layers
+    parts = [
+        layers.Dense(4, tf.keras.activations.swish),
+        layers.Activation("relu"),
+        layers.Dense(2, tf.nn.relu),
+    ]
+    tf.keras.Sequential([tf.keras.Input((4,)), *parts]).save(tmp_path / "m.keras")
     assert user_models.read(tmp_path / "m.keras").output_shape == (None, 2)
 
 
@@ -134,15 +133,9 @@ def test_a_function_that_a_lambda_layer_names_is_not_called(saved, tmp_path):
     def change(model):
         layers = model["config"]["layers"]
         constant = {"class_name": "__tensor__", "config": {"dtype": "string", "value": f"touch {witness}"}}
-        layers.append(
-            {
-                "module": "keras.layers",
-                "class_name": "Lambda",
-                "config": {"name": "x", "function": function("os", "system"), "arguments": {}},
-                "name": "x",
-                "inbound_nodes": [[constant, {}]],
-            }
-        )
+        config = {"name": "x", "function": function("os", "system"), "arguments": {}}
+        layer = {"module": "keras.layers", "class_name": "Lambda", "config": config, "name": "x"}
+        layers.append({**layer, "inbound_nodes": [[constant, {}]]})
         return model
 
     with pytest.raises(UsageError, match="--trust-model"):
@@ -276,11 +269,9 @@ def test_a_run_without_a_model_is_refused(tmp_path):
 
 def test_a_model_that_does_not_end_in_a_dense_layer_cannot_have_other_classes(tf, tmp_path):
     layers = tf.keras.layers
-    inputs = tf.keras.Input((4, 4, 3))
-    folder = tmp_path / "run"
-    folder.mkdir()
-    run = RunFolder(folder)
-    tf.keras.Model(inputs, layers.GlobalAveragePooling2D()(layers.Conv2D(3, 1)(inputs))).save(run.model_path)
+    run = RunFolder(tmp_path)
+    parts = [tf.keras.Input((4, 4, 3)), layers.Conv2D(3, 1), layers.GlobalAveragePooling2D()]
+    tf.keras.Sequential(parts).save(run.model_path)
     run.write_environment({"class_names": ["a", "b", "c"]})
     assert user_models.model_of(run, ["a", "b", "c"]).output_shape == (None, 3)
     with pytest.raises(UsageError, match="dense layer"):

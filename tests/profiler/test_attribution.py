@@ -12,11 +12,12 @@ from elastictrainer.profiler.attribution import (
     FORWARD,
     UPDATE,
     Charge,
-    Functions,
     attribute,
     bodies_of,
+    labelled,
 )
 from elastictrainer.profiler.cost_groups import members_of
+from elastictrainer.steps.graph_library import functions_of
 
 
 class Graph:
@@ -26,9 +27,8 @@ class Graph:
         self.ops = []
 
     def op(self, name, *inputs, type="Op", stateful=False):
-        node = SimpleNamespace(
-            name=name, type=type, inputs=inputs, op_def=SimpleNamespace(is_stateful=stateful)
-        )
+        op_def = SimpleNamespace(is_stateful=stateful)
+        node = SimpleNamespace(name=name, type=type, inputs=inputs, op_def=op_def)
         self.ops.append(node)
         return SimpleNamespace(op=node)
 
@@ -144,15 +144,12 @@ def recurrent(tf):
     return tf.keras.Model(inputs, layers.Dense(3)(x))
 
 
+HEAVY = ("Conv2DBackpropFilter", "Conv2DBackpropInput", "MatMul", "BiasAddGrad")
+
+
 @pytest.mark.parametrize(
     "make, heavy",
-    [
-        (
-            small_network,
-            ("Conv2DBackpropFilter", "Conv2DBackpropInput", "FusedBatchNormGradV3", "MatMul", "BiasAddGrad"),
-        ),
-        (shared_weights, ("Conv2DBackpropFilter", "Conv2DBackpropInput", "MatMul", "BiasAddGrad", "AddN")),
-    ],
+    [(small_network, (*HEAVY, "FusedBatchNormGradV3")), (shared_weights, (*HEAVY, "AddN"))],
 )
 def test_groups_name_the_ops_that_run_under_every_single_tensor(tf, make, heavy):
     """Oracle: the graph that TensorFlow builds when only that tensor is trained."""
@@ -205,21 +202,21 @@ def test_every_update_is_charged_to_its_tensor_and_to_no_other(tf, make):
     assert {len(members_of(c.members)) for c in writing} <= {1, n}  # n: what all updates share
 
 
-def labelled(tf, function, arguments, outputs):
+def labels_in(tf, function, arguments, outputs):
     """Return the labels of the inputs of `function`, called from another function; and its ops by type."""
     inner = tf.function(function)
     graph = tf.function(lambda *a: inner(*a)).get_concrete_function(*arguments).graph
     (call,) = [op for op in graph.get_operations() if "PartitionedCall" in op.type]
-    return Functions(graph.as_graph_def().library).labelled(call.get_attr("f").name, outputs)
+    return labelled(functions_of(graph.as_graph_def().library), call.get_attr("f").name, outputs)
 
 
 def test_labelled_labels_the_inputs_of_a_function(tf):
     def function(a, b, c):
         return a * b, tf.exp(c)
 
-    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 2])
+    inputs, ops = labels_in(tf, function, [tf.zeros(2)] * 3, [1, 2])
     assert inputs == [1, 1, 2] and ops["mul"] == 1 and ops["Exp"] == 2
-    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 0])
+    inputs, ops = labels_in(tf, function, [tf.zeros(2)] * 3, [1, 0])
     assert inputs == [1, 1, 0] and ops["Exp"] == 0
 
 
@@ -231,7 +228,7 @@ def test_labelled_goes_round_a_loop(tf):
         return tf.while_loop(lambda i, *_: i < 3, body, (0, x, y, z))[1:]
 
     # y needs x of every earlier iteration.
-    inputs, ops = labelled(tf, function, [tf.zeros(2)] * 3, [1, 2, 4])
+    inputs, ops = labels_in(tf, function, [tf.zeros(2)] * 3, [1, 2, 4])
     assert inputs == [1 | 2, 2, 4]
     inside = {name.split("/")[-1]: label for name, label in ops.items() if "/body/" in name}
     assert inside["Exp"] == inside["Sin"] | 1 == 3 and inside["Sin"] == 2 and inside["Tanh"] == 4

@@ -36,12 +36,8 @@ def test_the_members_of_each_group_in_a_mask(groups):
 
 def test_time_and_number_of_groups_per_tensor(groups):
     assert groups.amount_per_tensor().tolist() == [10, 12, 12, 0, 0, 0, 0, 0, 0, 8]
-    assert groups.rows(np.array([True, True, True, False])).amount_per_tensor().tolist() == [
-        2,
-        4,
-        4,
-        *[0] * 7,
-    ]
+    first = groups.rows(np.array([True, True, True, False]))
+    assert first.amount_per_tensor().tolist() == [2, 4, 4, *[0] * 7]
     assert groups.groups_per_tensor().tolist() == [2, 2, 2, 0, 0, 0, 0, 0, 0, 1]
 
 

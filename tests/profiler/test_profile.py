@@ -57,10 +57,8 @@ def test_frozen_forward_work_is_cheaper_and_the_full_step_is_not():
     plain, frozen = random_profile(random_a), random_profile(random_b, frozen_saving=0.5)
     assert frozen.full_ms == pytest.approx(plain.full_ms) == pytest.approx(frozen.step_time(np.ones(9, bool)))
     nothing = np.zeros(9, bool)
-    without_members = plain.forward.amount[0]
-    assert frozen.step_time(nothing) == pytest.approx(
-        without_members + 0.5 * (plain.step_time(nothing) - without_members)
-    )
+    always = plain.forward.amount[0]
+    assert frozen.step_time(nothing) == pytest.approx(always + 0.5 * (plain.step_time(nothing) - always))
     np.testing.assert_allclose(plain.t_dy, frozen.t_dy)
 
 
@@ -120,9 +118,8 @@ def test_the_smallest_ratio_is_never_above_one():
     for _ in range(200):
         chain = Profile.from_chain(["only"], 1.0, [random.random()], [random.random()])
         forward = CostGroups.from_sets(1, [(), (0,)], random.random(2))
-        profile = dataclasses.replace(
-            chain, forward=forward, frozen_saving=random.random(), t_update=random.random(1)
-        )
+        others = {"frozen_saving": random.random(), "t_update": random.random(1)}
+        profile = dataclasses.replace(chain, forward=forward, **others)
         assert profile.rho_min <= 1
         assert select(profile, [1.0], 1.0).mask.all()
 
@@ -140,24 +137,18 @@ class TestFrozenWorkDoneOnce:
         reading_ms = min(profile.cache.cache_read_ms[earliest], profile.saved_ms[earliest])
         once = profile.cache.once
         done = ~once.active_groups(mask) & once.has_members()
-        done_ms = (1 - profile.frozen_saving) * once.amount[done].sum() + once.amount[
-            ~once.has_members()
-        ].sum()
-        assert profile.with_cache.step_time(mask) == pytest.approx(
-            profile.step_time(mask) - done_ms + reading_ms
-        )
+        done_ms = (1 - profile.frozen_saving) * once.amount[done].sum() + once.always
+        expected = profile.step_time(mask) - done_ms + reading_ms
+        assert profile.with_cache.step_time(mask) == pytest.approx(expected)
         cache_write_ms = profile.saved_ms[earliest] + profile.cache.cache_write_ms[earliest]
         assert profile.cache_write_time(mask) == pytest.approx(cache_write_ms)
 
     def test_by_hand(self):
         profile = with_reuse(Profile.from_chain("abc", 6.0, [1, 1, 1], [1, 1, 1]))
-        profile = dataclasses.replace(
-            profile,
-            forward=CostGroups.from_sets(3, [(), (0,), (0, 1), (0, 1, 2)], [1.0, 2.0, 2.0, 1.0]),
-            cache=dataclasses.replace(
-                profile.cache, once=CostGroups.from_sets(3, [(), (0,), (0, 1)], [0.5, 2.0, 2.0])
-            ),
-        )
+        forward = CostGroups.from_sets(3, [(), (0,), (0, 1), (0, 1, 2)], [1.0, 2.0, 2.0, 1.0])
+        once = CostGroups.from_sets(3, [(), (0,), (0, 1)], [0.5, 2.0, 2.0])
+        cache = dataclasses.replace(profile.cache, once=once)
+        profile = dataclasses.replace(profile, forward=forward, cache=cache)
         last = [False, False, True]
         # A step: 6 forward, dW 1, dy 1. Replay: without 4.5 of the forward pass; 0.01 + 0.03 to read 1 MB.
         assert profile.step_time(last) == pytest.approx(8)

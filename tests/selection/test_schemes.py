@@ -26,12 +26,12 @@ TRAINED = {
 def test_the_last_quarter_of_the_tensors_trains_by_rule_with_the_head_at_least(tf):
     model = small_network(tf)
     names = tensor_names(model)
-    assert np.array(names)[schemes.LastLayers().mask(model)].tolist() == [
-        *names[7:8],
+    assert np.array(names)[schemes.LastTensors().mask(model)].tolist() == [
+        names[7],
         "head/kernel",
         "head/bias",
     ]
-    more = schemes.LastLayers()
+    more = schemes.LastTensors()
     more.SHARE = 0.4
     assert np.flatnonzero(more.mask(model)).tolist() == [6, 7, 8, 9] and len(names) == 10
 
@@ -110,9 +110,8 @@ def test_a_scheme_says_whether_it_selects_and_whether_by_the_state_of_training()
     names = {name for name in schemes.SCHEMES if schemes.selects(name)}
     assert names == {*ELASTIC, "freeze-below"}
     assert names == {name for name in schemes.SCHEMES if schemes.create(name).selects}
-    assert {name for name in schemes.SCHEMES if schemes.create(name).needs_scores} == {
-        *("elastic", "elastic-grad-magnitude")
-    }
+    scored = {name for name in schemes.SCHEMES if schemes.create(name).needs_scores}
+    assert scored == {"elastic", "elastic-grad-magnitude"}
 
 
 def test_a_users_scheme_says_it_by_its_metric():

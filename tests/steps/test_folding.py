@@ -23,110 +23,102 @@ def varied(tf, model):
     return model
 
 
-def in_inference(tf, inputs, outputs):
-    """Return a classifier on the flat outputs of a network that always runs in inference mode."""
-    images = tf.keras.Input(inputs.shape[1:])
-    x = in_inference_mode(tf.keras.Model(inputs, outputs), images)
-    return tf.keras.Model(images, tf.keras.layers.Dense(3)(tf.keras.layers.Flatten()(x)))
+def in_inference(outputs_of):
+    """A classifier on what a function of `tf.keras.layers` and images gives, always in inference mode."""
+
+    def network(tf):
+        layers = tf.keras.layers
+        inputs, images = tf.keras.Input((8, 8, 4)), tf.keras.Input((8, 8, 4))
+        x = in_inference_mode(tf.keras.Model(inputs, outputs_of(layers, inputs)), images)
+        return tf.keras.Model(images, layers.Dense(3)(layers.Flatten()(x)))
+
+    network.__name__ = outputs_of.__name__
+    return network
 
 
 def of_layers(*makers):
     """A network of layers, each followed by a norm that keeps its statistics."""
 
-    def network(tf):
-        inputs = x = tf.keras.Input((8, 8, 4))
+    @in_inference
+    def network(layers, x):
         for make in makers:
-            x = tf.keras.layers.BatchNormalization(epsilon=0.01)(make(tf.keras.layers)(x))
-            x = tf.keras.layers.ReLU()(x)
-        return in_inference(tf, inputs, x)
+            x = layers.ReLU()(layers.BatchNormalization(epsilon=0.01)(make(layers)(x)))
+        return x
 
     return network
 
 
-def without_scale_or_centre(tf):
+@in_inference
+def without_scale_or_centre(layers, x):
+    x = layers.BatchNormalization(scale=False)(layers.Conv2D(5, 3, use_bias=False)(x))
+    return layers.BatchNormalization(center=False)(layers.DepthwiseConv2D(3, depth_multiplier=2)(x))
+
+
+@in_inference
+def read_twice(layers, x):
+    """What a norm gets is read by another layer as well."""
+    x = layers.Conv2D(5, 3)(x)
+    return layers.Add()([x, layers.BatchNormalization()(x)])
+
+
+@in_inference
+def regularised(layers, x):
+    """What a norm gets is read by a regulariser as well."""
+    return layers.BatchNormalization()(layers.Conv2D(5, 3, activity_regularizer="l2")(x))
+
+
+@in_inference
+def own_convolution(layers, x):
+    """A convolution whose operation a user has put on the object."""
+    import tensorflow as tf
+
+    conv = layers.Conv2D(5, 3)
+    conv.convolution_op = lambda x, kernel: tf.nn.conv2d(x, kernel - tf.reduce_mean(kernel), 1, "VALID")
+    return layers.BatchNormalization()(conv(x))
+
+
+@in_inference
+def called_twice(layers, x):
+    """A layer and a norm that are shared by two places."""
+    conv, norm = layers.Conv2D(4, 3, padding="same"), layers.BatchNormalization()
+    return norm(conv(layers.ReLU()(norm(conv(x)))))
+
+
+@in_inference
+def other_axis(layers, x):
+    """A norm over rows, behind a layer that has an activation."""
+    x = layers.BatchNormalization(axis=1)(layers.Conv2D(5, 3)(x))
+    return layers.BatchNormalization()(layers.Conv2D(5, 3, activation="relu")(x))
+
+
+def updating(tf, trainable=True):
+    """A norm that normalises by the minibatch, or is frozen."""
     layers = tf.keras.layers
-    inputs = tf.keras.Input((8, 8, 4))
-    x = layers.BatchNormalization(scale=False)(layers.Conv2D(5, 3, use_bias=False)(inputs))
-    x = layers.BatchNormalization(center=False)(layers.DepthwiseConv2D(3, depth_multiplier=2)(x))
-    return in_inference(tf, inputs, x)
+    norm = layers.BatchNormalization(trainable=trainable)
+    parts = [layers.Conv2D(5, 3), norm, layers.Flatten(), layers.Dense(3)]
+    return tf.keras.Sequential([tf.keras.Input((8, 8, 4)), *parts])
 
 
 def frozen_norm(tf):
     """A norm that is frozen keeps its statistics in training as well."""
-    layers = tf.keras.layers
-    norm = layers.BatchNormalization()
-    norm.trainable = False
-    model = tf.keras.Sequential([tf.keras.Input((8, 8, 4)), layers.Conv2D(5, 3), norm, layers.Flatten()])
-    return tf.keras.Sequential([tf.keras.Input((8, 8, 4)), model, layers.Dense(3)])
+    return updating(tf, trainable=False)
 
 
-def read_twice(tf):
-    """What a norm gets is read by another layer as well."""
-    layers = tf.keras.layers
-    inputs = tf.keras.Input((8, 8, 4))
-    x = layers.Conv2D(5, 3)(inputs)
-    return in_inference(tf, inputs, layers.Add()([x, layers.BatchNormalization()(x)]))
-
-
-def regularised(tf):
-    """What a norm gets is read by a regulariser as well."""
-    layers = tf.keras.layers
-    inputs = tf.keras.Input((8, 8, 4))
-    x = layers.Conv2D(5, 3, activity_regularizer=tf.keras.regularizers.L2(0.1))(inputs)
-    return in_inference(tf, inputs, layers.BatchNormalization()(x))
-
-
-def own_convolution(tf):
-    """A convolution whose operation a user has put on the object."""
-    layers = tf.keras.layers
-    conv = layers.Conv2D(5, 3)
-    conv.convolution_op = lambda x, kernel: tf.nn.conv2d(x, kernel - tf.reduce_mean(kernel), 1, "VALID")
-    inputs = tf.keras.Input((8, 8, 4))
-    return in_inference(tf, inputs, layers.BatchNormalization()(conv(inputs)))
-
-
-def called_twice(tf):
-    """A layer and a norm that are shared by two places."""
-    layers = tf.keras.layers
-    conv, norm = layers.Conv2D(4, 3, padding="same"), layers.BatchNormalization()
-    inputs = tf.keras.Input((8, 8, 4))
-    return in_inference(tf, inputs, norm(conv(layers.ReLU()(norm(conv(inputs))))))
-
-
-def updating(tf):
-    """Norms that normalise by the minibatch."""
-    layers = tf.keras.layers
-    return tf.keras.Sequential(
-        [
-            tf.keras.Input((8, 8, 4)),
-            layers.Conv2D(5, 3),
-            layers.BatchNormalization(),
-            layers.Flatten(),
-            layers.Dense(3),
-        ]
-    )
-
-
-def other_axis(tf):
-    """A norm over rows, behind a layer that has an activation."""
-    layers = tf.keras.layers
-    inputs = tf.keras.Input((8, 8, 4))
-    x = layers.BatchNormalization(axis=1)(layers.Conv2D(5, 3)(inputs))
-    x = layers.BatchNormalization()(layers.Conv2D(5, 3, activation="relu")(x))
-    return in_inference(tf, inputs, x)
-
-
-def subclassed(tf):
-    """A model whose wiring only its own code knows."""
+def subclassed(tf, shortcut=False):
+    """A model whose wiring only its own code knows, and that counts its calls."""
 
     class Own(tf.keras.Model):
         def __init__(self):
             super().__init__()
             self.conv, self.norm = tf.keras.layers.Conv2D(5, 3), tf.keras.layers.BatchNormalization()
             self.flatten, self.head = tf.keras.layers.Flatten(), tf.keras.layers.Dense(3)
+            self.calls = self.add_weight(name="calls", shape=(), initializer="zeros", trainable=False)
 
         def call(self, x):
-            return self.head(self.flatten(self.norm(self.conv(x), training=False)))
+            self.calls.assign_add(1.0)
+            x = self.conv(x)
+            normed = self.norm(x, training=False)
+            return self.head(self.flatten(x + normed if shortcut else normed))
 
     model = Own()
     model(tf.zeros((1, 8, 8, 4)))
@@ -213,21 +205,7 @@ def test_integers_are_computed_on_in_the_precision_of_the_kernel(tf):
 
 def test_a_model_is_called_once_so_that_what_it_counts_moves_once(tf):
     """A folded output that others read, found where only the model's own code knows its wiring."""
-
-    class Counting(tf.keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.norm = tf.keras.layers.Conv2D(5, 3), tf.keras.layers.BatchNormalization()
-            self.flatten, self.head = tf.keras.layers.Flatten(), tf.keras.layers.Dense(3)
-            self.calls = self.add_weight(name="calls", shape=(), initializer="zeros", trainable=False)
-
-        def call(self, x):
-            self.calls.assign_add(1.0)
-            x = self.conv(x)
-            return self.head(self.flatten(x + self.norm(x, training=False)))
-
-    model = Counting()
-    model(tf.zeros((1, 8, 8, 4)))
+    model = subclassed(tf, shortcut=True)
     x, y = tf.ones((BATCH, 8, 8, 4)), tf.zeros(BATCH, tf.int64)
     losses = []
     for fold in (False, True):
@@ -235,6 +213,11 @@ def test_a_model_is_called_once_so_that_what_it_counts_moves_once(tf):
         losses.append(float(stepped(tf, model, fold, x, y)[0]))
         assert float(model.calls) == before + 1
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def assert_alike(found, expected):
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(found[name], gradient, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("norm", [True, False])
@@ -248,19 +231,17 @@ def test_a_model_is_called_once_so_that_what_it_counts_moves_once(tf):
     ],
 )
 def test_a_convolution_in_groups_is_a_few_ops(tf, norm, channels, filters, groups, ops):
-    def grouped(tf):
-        layers = tf.keras.layers
-        inputs = tf.keras.Input((8, 8, 4))
-        x = layers.Dense(channels)(inputs)
+    @in_inference
+    def grouped(layers, x):
+        x = layers.Dense(channels)(x)
         x = layers.Conv2D(filters, 3, groups=groups, strides=2, padding="same", bias_initializer="ones")(x)
-        return in_inference(tf, inputs, layers.BatchNormalization()(x) if norm else layers.ReLU()(x))
+        return layers.BatchNormalization()(x) if norm else layers.ReLU()(x)
 
     tf.keras.utils.set_random_seed(0)
     model = varied(tf, grouped(tf))
     (loss, expected, _), (split_loss, found, _) = (gradients(tf, model, fold) for fold in (False, True))
     np.testing.assert_allclose(split_loss, loss, rtol=1e-5)
-    for name, gradient in expected.items():
-        np.testing.assert_allclose(found[name], gradient, rtol=1e-3, atol=1e-5, err_msg=name)
+    assert_alike(found, expected)
     objective = Objective(model, classification_loss())
     spec = tf.TensorSpec((BATCH, 8, 8, 4)), tf.TensorSpec((BATCH,), tf.int64)
     function = tf.function(lambda x, y: objective(x, y, True)[1]).get_concrete_function(*spec)
@@ -286,6 +267,5 @@ def test_a_gamma_that_trains_without_its_kernel_stays_beside_the_layer(tf):
     _, expected, before = gradients(tf, model, False, ("gamma", "bias"))
     _, found, after = gradients(tf, model, True, ("gamma", "bias"))
     assert after == before
-    for name, gradient in expected.items():
-        np.testing.assert_allclose(found[name], gradient, rtol=1e-3, atol=1e-5, err_msg=name)
+    assert_alike(found, expected)
     assert gradients(tf, model, True, ("beta",))[2] == before - 5  # whose gradient does not need the kernel's

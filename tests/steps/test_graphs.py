@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastictrainer.steps.graph_library import GraphLibrary, called
+from elastictrainer.steps.graph_library import called, functions_of, kinds_in
 from elastictrainer.steps.graphs import NotAPart, SourceGraph
 
 
@@ -16,9 +16,9 @@ def test_kinds_in_looks_into_called_functions_branches_and_loops(tf):
 
     graph = tf.function(lambda x: outer(x), autograph=False).get_concrete_function(tf.TensorSpec(2)).graph
     call = next(op for op in graph.get_operations() if called(op.node_def))
-    kinds = GraphLibrary(graph.as_graph_def().library).kinds_in(call.node_def)
-    assert {"Erf", "Tanh", "Exp", "Less"} <= kinds
-    assert not GraphLibrary(graph.as_graph_def().library).kinds_in(graph.get_operations()[0].node_def)
+    functions = functions_of(graph.as_graph_def().library)
+    assert {"Erf", "Tanh", "Exp", "Less"} <= kinds_in(call.node_def, functions)
+    assert not kinds_in(graph.get_operations()[0].node_def, functions)
 
 
 def ordered(tf):

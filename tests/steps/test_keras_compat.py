@@ -13,9 +13,8 @@ from elastictrainer.steps.keras_compat import fitting, layers, model_files, vari
 
 
 def test_in_inference_mode_statistics_stay_and_weights_train(tf):
-    network = tf.keras.Sequential(
-        [tf.keras.Input((4,)), tf.keras.layers.Dense(3), tf.keras.layers.BatchNormalization()]
-    )
+    parts = tf.keras.layers.Dense(3), tf.keras.layers.BatchNormalization()
+    network = tf.keras.Sequential([tf.keras.Input((4,)), *parts])
     inputs = tf.keras.Input((4,))
     model = tf.keras.Model(inputs, layers.in_inference_mode(network, inputs))
     x = tf.random.normal((16, 4))

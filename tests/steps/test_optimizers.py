@@ -90,11 +90,8 @@ class Tensors:
 
 def test_every_optimizer_of_keras_is_tried(tf):
     optimizer = tf.keras.optimizers.Optimizer
-    there = {
-        name
-        for name, value in vars(tf.keras.optimizers).items()
-        if isinstance(value, type) and issubclass(value, optimizer) and value is not optimizer
-    }
+    kinds = {name: value for name, value in vars(tf.keras.optimizers).items() if isinstance(value, type)}
+    there = {name for name, kind in kinds.items() if issubclass(kind, optimizer) and kind is not optimizer}
     refused = {"LossScaleOptimizer", "MultiOptimizer"}  # see steps.requirements
     assert there - refused == set(OPTIMIZERS)
 
@@ -107,11 +104,8 @@ def test_where_all_tensors_always_train_the_update_is_keras_own_to_the_bit(tf, n
     optimizer, own = make(tf, name), make(tf, name)
     optimizers.prepare_freezing(optimizer, ours.variables)
     optimizers.build(own, keras.variables)
-    for tensors, apply in (
-        (ours, lambda pairs: own_steps.apply(optimizer, pairs)),
-        (keras, own.apply_gradients),
-    ):
-        tensors.train(apply, [0, 1, 2], 30)
+    ours.train(lambda pairs: own_steps.apply(optimizer, pairs), [0, 1, 2], 30)
+    keras.train(own.apply_gradients, [0, 1, 2], 30)
     for a, b in zip(ours.values(), keras.values()):
         np.testing.assert_array_equal(a, b)
 

@@ -8,7 +8,7 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.keras_compat import own_steps
 from elastictrainer.steps.keras_compat.optimizer import slots
 from elastictrainer.steps.keras_compat.variables import share_zeros, zeros_like
-from elastictrainer.steps.snapshot import StoredValues, preserve_variables
+from elastictrainer.steps.snapshot import preserve_variables
 
 
 def test_variables_share_zeros_until_one_is_updated(tf):
@@ -56,27 +56,23 @@ def test_a_slot_has_memory_of_its_own_when_its_tensor_has_trained(tf, name):
     assert own() == [0, 0, 0]
 
 
-def test_values_in_a_file_are_restored_bit_for_bit(tf, tmp_path):
+@pytest.mark.parametrize("in_file", [False, True])
+def test_variables_can_be_restored_within_the_block_and_are_after_an_error_bit_for_bit(tf, tmp_path, in_file):
     values = [[1.5, -0.0, np.nan], np.zeros((0, 2)), 7.0, np.arange(6.0).reshape(2, 3)]
     variables = [tf.Variable(value, dtype=tf.float32) for value in values]
-    stored = StoredValues(variables, tmp_path)
     before = [v.numpy().tobytes() for v in variables]
-    for variable in variables:
-        variable.assign_add(tf.ones_like(variable))
-    assert stored.read(3).tolist() == [[0, 1, 2], [3, 4, 5]]
-    stored.restore()
-    assert [v.numpy().tobytes() for v in variables] == before
-    assert not list(tmp_path.iterdir()), "the file has no name, so that it goes with the process"
-    stored.close()
 
+    def change():
+        for variable in variables:
+            variable.assign_add(tf.ones_like(variable))
 
-def test_variables_can_be_restored_within_the_block_and_are_after_an_error(tf):
-    first, second = tf.Variable([1.0]), tf.Variable([2.0])
-    with pytest.raises(KeyError), preserve_variables([first, second, first]) as restore:
-        first.assign([5.0])
-        second.assign([6.0])
-        (value,) = restore([first])
-        assert first.numpy() == value.numpy() == [1.0] and second.numpy() == [6.0]
-        first.assign([np.nan])
+    given = [*variables, variables[0]]
+    with pytest.raises(KeyError), preserve_variables(given, tmp_path if in_file else None) as snapshot:
+        change()
+        assert np.asarray(snapshot[3]).tolist() == [[0, 1, 2], [3, 4, 5]]
+        snapshot.restore()
+        assert [v.numpy().tobytes() for v in variables] == before
+        change()
+        assert not list(tmp_path.iterdir()), "the file has no name, so that it goes with the process"
         raise KeyError
-    assert first.numpy() == [1.0] and second.numpy() == [2.0]
+    assert [v.numpy().tobytes() for v in variables] == before
