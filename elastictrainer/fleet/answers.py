@@ -147,7 +147,17 @@ class Trained(NamedTuple):
         for index, values in self.tensors.items():
             if not 0 <= index < len(start):
                 raise Refused(f"tensor {index}, and the model has {len(start)}")
-            _check_tensor(f"tensor {index}", values, start[index])
+            name, before = f"tensor {index}", start[index]
+            if values.dtype != before.dtype:
+                raise Refused(f"{name} is {values.dtype}, not {before.dtype}")
+            if values.shape != before.shape:
+                raise Refused(f"{name} has the shape {values.shape}, not {before.shape}")
+            if not np.isfinite(values).all():
+                raise Refused(f"{name} has values that are not finite")
+            largest = float(np.abs(values).max(initial=0.0))
+            allowed = _LARGEST_GROWTH * max(1.0, float(np.abs(before).max(initial=0.0)))
+            if largest > allowed:
+                raise Refused(f"{name} has a value of {largest:.3g}; at most {allowed:.3g} is possible")
 
 
 def average(updates: Sequence[Trained], weights: Sequence[AnyArray]) -> List[AnyArray]:
@@ -164,17 +174,3 @@ def average(updates: Sequence[Trained], weights: Sequence[AnyArray]) -> List[Any
             mean = np.average(values, axis=0, weights=[one.examples for one in own])
             new[index] = mean.astype(before.dtype)
     return new
-
-
-def _check_tensor(name: str, values: AnyArray, start: AnyArray) -> None:
-    """Raise Refused where these cannot be a tensor's new values."""
-    if values.dtype != start.dtype:
-        raise Refused(f"{name} is {values.dtype}, not {start.dtype}")
-    if values.shape != start.shape:
-        raise Refused(f"{name} has the shape {values.shape}, not {start.shape}")
-    if not np.isfinite(values).all():
-        raise Refused(f"{name} has values that are not finite")
-    largest = float(np.abs(values).max(initial=0.0))
-    allowed = _LARGEST_GROWTH * max(1.0, float(np.abs(start).max(initial=0.0)))
-    if largest > allowed:
-        raise Refused(f"{name} has a value of {largest:.3g}; at most {allowed:.3g} is possible")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.splits import IndexedSplit, labels_in
-from elastictrainer.data.user_images import FileSplit, Reading, class_folders, read_classes
+from elastictrainer.data.user_images import Reading, class_folders, read_classes
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.profiling import make_profile
@@ -213,5 +213,8 @@ def own_images(folder: Path, class_names: Sequence[str]) -> IndexedSplit:
 
 
 def keep_decoded(data: ImageData) -> ImageData:
-    """Return the same images, kept in memory where they are files: every round reads them again."""
-    return data.in_memory() if isinstance(data.train_split, FileSplit) else data
+    """Return the same images, kept in memory where they fit: every round reads them again."""
+    try:
+        return data.in_memory()
+    except UsageError:  # they are there already, or do not fit
+        return data

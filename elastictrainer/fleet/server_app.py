@@ -93,10 +93,8 @@ class Server:
     def _messages(self, number: int, kind: str, nodes: List[int]) -> List[Message]:
         """Return a message of round `number` for each node; the model's tensors go to those that train."""
         model = self.model
-        about = {"class-names": model.class_names, "image-size": list(model.data.image_size)}
-        config = ConfigRecord(
-            {**about, "start": model.start, "seconds": model.round_s, "server-round": number}
-        )
+        config = ConfigRecord({"start": model.start, "seconds": model.round_s, "server-round": number})
+        config["class-names"], config["image-size"] = model.class_names, list(model.data.image_size)
         tensors = model.to_send() if kind == MessageType.TRAIN else {}
         arrays = ArrayRecord({str(index): Array(values) for index, values in tensors.items()})
         content = RecordDict({"arrays": arrays, "config": config})

@@ -239,7 +239,7 @@ def test_clients_cannot_take_the_name_of_others_nor_write_lines_of_their_own(fle
         spoil_query={node: named(name) for node, name in zip(nodes, names)},
         spoil=dict.fromkeys(nodes, figure("num-examples", 10**9)),
     )
-    refused = [line.split(": refused: it ")[0] for line in said if "refused" in line]
+    refused = [line.split(": refused: it ")[0] for line in said if ": refused: it " in line]
     assert refused[0] == "fleet: client 0 (node 101)" and refused[1].startswith("fleet: x fleet: client 0: ")
     assert refused[2:] == ["fleet: node 104 (node 103)", "fleet: node 104"]
     assert all("\n" not in line and len(line) < 300 for line in said)
