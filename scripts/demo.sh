@@ -19,28 +19,27 @@ mkdir -p "$output"
 cd "$output"
 
 train() { # train NAME OPTION...
-    local name=$1
+    local name=$1$suffix
     shift
+    echo; echo "== $name: et-train $* --seed $seed"
     et-train --config "$config" --profile profile.json --seed "$seed" --output "$name" --overwrite "$@" ${options[@]+"${options[@]}"}
 }
 
 echo; echo "== et-profile"
 et-profile --config "$config" --validate "${VALIDATE:-4}" --profile profile.json ${options[@]+"${options[@]}"}
 et-plot timings profile.json --output timings.png
-full=() shorter=() below=() elastic=()
-for seed in "${seeds[@]}"; do
-    suffix=$([ "${#seeds[@]}" = 1 ] || echo "-$seed")
-    echo; echo "== et-train --scheme full --epochs $epochs --seed $seed"
-    train "full$suffix" --scheme full --epochs "$epochs" --learning-rate 3e-3
-    echo; echo "== et-train --scheme full --epochs $short --seed $seed: full training given the same time"
-    train "full-short$suffix" --scheme full --epochs "$short" --learning-rate 3e-3
-    echo; echo "== et-train --scheme freeze-below --rho $rho --epochs $epochs --seed $seed: as many late layers as fit the time"
-    train "freeze-below$suffix" --scheme freeze-below --rho "$rho" --epochs "$epochs" --learning-rate 3e-3
-    echo; echo "== et-train --rho $rho --epochs $epochs --seed $seed"
-    train "elastic$suffix" --rho "$rho" --epochs "$epochs" --learning-rate 1e-3
-    full+=("full$suffix") shorter+=("full-short$suffix") below+=("freeze-below$suffix") elastic+=("elastic$suffix")
+suffixes=("${seeds[@]/#/-}")
+[ "${#seeds[@]}" != 1 ] || suffixes=("")
+for k in "${!seeds[@]}"; do
+    seed=${seeds[k]} suffix=${suffixes[k]}
+    train full --scheme full --epochs "$epochs" --learning-rate 3e-3
+    train full-short --scheme full --epochs "$short" --learning-rate 3e-3             # given the same time
+    train freeze-below --scheme freeze-below --rho "$rho" --epochs "$epochs" --learning-rate 3e-3 # the late layers that fit
+    train elastic --rho "$rho" --epochs "$epochs" --learning-rate 1e-3
 done
 echo; echo "== result"
+full=("${suffixes[@]/#/full}") shorter=("${suffixes[@]/#/full-short}")
+below=("${suffixes[@]/#/freeze-below}") elastic=("${suffixes[@]/#/elastic}")
 all=("${full[@]}" "${shorter[@]}" "${below[@]}" "${elastic[@]}")
 et-plot curves "${all[@]}" --output curves.png
 et-plot selection "${elastic[0]}" --output selection.png

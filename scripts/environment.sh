@@ -22,45 +22,28 @@ find_python() {
 lean=--no-compile
 unset PYTHONDONTWRITEBYTECODE
 
-# install VENV EXTRA: this package, as pip takes it for this machine, or for another with STACK=keras3.
+# install VENV EXTRA [alone]: this package, as pip takes it for this machine, or for another with STACK=keras3; or what the extra lists.
 install() {
-    local venv=$1 extra=$2
-    if [ "${STACK:-}" = keras3 ]; then
-        "$venv/bin/python" -m pip install $lean packaging "tomli; python_version < '3.11'" &&
-            "$venv/bin/python" "$repository/scripts/requirements_of.py" --machine aarch64 ${extra:+--extra "$extra"} >"$venv/requirements.txt" &&
-            "$venv/bin/python" -m pip install $lean --requirement "$venv/requirements.txt" &&
-            "$venv/bin/python" -m pip install $lean --no-deps --editable "$repository"
-    else
+    local venv=$1 extra=$2 alone=${3:-}
+    if [ "${STACK:-}" != keras3 ] && [ -z "$alone" ]; then
         "$venv/bin/python" -m pip install $lean --editable "$repository${extra:+[$extra]}"
+        return
     fi
-}
-
-# install_alone VENV EXTRA: what the extra lists, without this package and what it needs.
-install_alone() {
-    "$1/bin/python" -m pip install $lean packaging "tomli; python_version < '3.11'" &&
-        "$1/bin/python" "$repository/scripts/requirements_of.py" --extra "$2" --alone >"$1/requirements.txt" &&
-        "$1/bin/python" -m pip install $lean --requirement "$1/requirements.txt"
+    "$venv/bin/python" -m pip install $lean packaging "tomli; python_version < '3.11'" &&
+        "$venv/bin/python" "$repository/scripts/requirements_of.py" ${extra:+--extra "$extra"} ${alone:+--alone} >"$venv/requirements.txt" &&
+        "$venv/bin/python" -m pip install $lean --requirement "$venv/requirements.txt" &&
+        { [ -n "$alone" ] || "$venv/bin/python" -m pip install $lean --no-deps --editable "$repository"; }
 }
 
 version_of() { "$1" -c 'import platform; print(platform.python_version())'; }
-
-# remove_dangling LINK...: those that lead nowhere; `python -m venv` does not replace them.
-remove_dangling() {
-    local link
-    for link; do
-        if [ -L "$link" ] && [ ! -e "$link" ]; then
-            rm "$link"
-        fi
-    done
-}
 
 # prepare_environment [EXTRA [alone]]: create the environment where there is none, install this package with the extra, activate.
 # With `alone`: .venv-EXTRA, in which there is nothing but what the extra lists. What was installed by the same pyproject.toml
 # is not installed again; every extra comes with the package itself.
 prepare_environment() {
-    local python venv=$repository/.venv${STACK:+-$STACK} log how=install sum
+    local python venv=$repository/.venv${STACK:+-$STACK} log sum
     if [ "${2:-}" = alone ]; then
-        venv=$repository/.venv-$1 how=install_alone
+        venv=$repository/.venv-$1
     fi
     if [ -n "${STACK:-}" ] && [ "$STACK" != keras3 ]; then
         echo "STACK=$STACK: the only other stack is keras3" >&2
@@ -69,7 +52,7 @@ prepare_environment() {
     if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then # none, half of one, or its interpreter is gone
         python=$(find_python) || return 1
         rm -f "$venv/installed"
-        remove_dangling "$venv"/bin/python*
+        find -L "$venv/bin" -name 'python*' -type l -exec rm {} + 2>/dev/null || true # that lead nowhere: venv does not replace them
         echo "creating $venv with $("$python" --version)"
         "$python" -m venv "$venv" || {
             echo "could not create a virtual environment; on Debian: apt install python3-venv" >&2
@@ -83,7 +66,7 @@ prepare_environment() {
     if ! grep -qsx "${1:-.*} $sum" "$venv/installed"; then
         log=$venv/install.log
         echo "installing (a few minutes the first time)"
-        PIP_DISABLE_PIP_VERSION_CHECK=1 "$how" "$venv" "${1:-}" >"$log" 2>&1 || {
+        PIP_DISABLE_PIP_VERSION_CHECK=1 install "$venv" "${1:-}" "${2:-}" >"$log" 2>&1 || {
             tail -n 20 "$log" >&2
             echo "installation failed; the whole log: $log" >&2
             return 1

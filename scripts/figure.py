@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import figure_numbers
 from elastictrainer import Profile, UsageError
@@ -62,25 +62,25 @@ class Figure:
         self.name, self._seeds, self._format = name, seeds, format
         self.dataset, self.model = values_of("DATASET", BIRDS)[0], values_of("MODEL", "resnet50")[0]
         self._output = Path(os.environ.get("OUTPUT") or "figures-output")
-        self._runs: List[str] = []
+        self.runs: List[str] = []
         self._failed: List[str] = []
         self._stopped = False  # by Ctrl-C, which the running command gets, too, and saves its work
         signal.signal(signal.SIGINT, self._note)
         self._profiles: Dict[Path, bool] = {}  # those that were asked for: whether they are there
 
-    def profile(self, dataset: str, model: str) -> Tuple[Path, bool]:
-        """Return the path of the profile, and whether it exists or could be made."""
+    def profile(self, dataset: str, model: str) -> Optional[Path]:
+        """Return the path of the profile; None where it could not be made."""
         path = self._output / "profiles" / f"{_part(dataset)}_{_part(model)}.json"
         if path not in self._profiles:
             command = ["et-profile", *self._common(dataset, model), "--profile", str(path)]
             self._profiles[path] = path.exists() or self._run(command, str(path))
-        return path, self._profiles[path]
+        return path if self._profiles[path] else None
 
     def affordable(self, dataset: str, model: str, rho: str) -> bool:
         """Return whether this device can reach that ratio, by its profile."""
-        path, _ = self.profile(dataset, model)
-        if not path.exists():
-            return is_set("DRY_RUN")
+        path = self.profile(dataset, model)
+        if path is None or not path.exists():  # DRY_RUN makes none
+            return path is not None
         lowest = Profile.load(path).rho_min
         if float(rho) < lowest:
             print(f"left out: rho {rho} is below what this device can have ({lowest:.3f})")
@@ -88,8 +88,8 @@ class Figure:
 
     def train(self, dataset: str, model: str, name: str, *options: str) -> None:
         """Train a run with each seed."""
-        profile, made = self.profile(dataset, model)
-        if not made:
+        profile = self.profile(dataset, model)
+        if profile is None:
             return
         epochs = os.environ.get("EPOCHS")
         for seed in self._seeds:
@@ -100,7 +100,7 @@ class Figure:
             if not is_set("DRY_RUN"):
                 script = ["bash", "-c", 'source "$0"; train_run "$@"', str(SCRIPTS / "train_run.sh")]
                 if self._run([*script, folder, *options_of, "--profile", str(profile)], folder):
-                    self._runs.append(folder)
+                    self.runs.append(folder)
             elif Path(folder, "summary.json").exists():
                 print(f"finished: {folder}")
             else:
@@ -136,35 +136,24 @@ class Figure:
 
     def curves_by_dataset(self, model: str, *datasets: str) -> None:
         """Draw accuracy and loss over time of four schemes, a picture of each for each data set."""
-        everything: List[str] = []
         for dataset in values_of("DATASET", *datasets):
-            self._runs = []
+            before = len(self.runs)
             self.four_schemes(dataset, model)
-            self.draw(f"{self.name}_{_part(dataset)}_accuracy", "curves")
-            self.draw(f"{self.name}_{_part(dataset)}_loss", "curves", "--y", "loss")
-            everything += self._runs
-        self._runs = everything
+            self.draw(f"{self.name}_{_part(dataset)}_accuracy", "curves", runs=self.runs[before:])
+            self.draw(f"{self.name}_{_part(dataset)}_loss", "curves", "--y", "loss", runs=self.runs[before:])
 
-    def draw(self, name: str, kind: str, *options: str) -> None:
-        """Draw all runs so far, and write the data drawn."""
-        if self._runs and not is_set("DRY_RUN"):
+    def draw(self, name: str, kind: str, *options: str, runs: Optional[List[str]] = None) -> None:
+        """Draw `runs`, or all so far, and write the data drawn."""
+        runs = self.runs if runs is None else runs
+        if runs and not is_set("DRY_RUN"):
             picture, data = (str(self._output / f"{name}.{end}") for end in (self._format, "csv"))
-            command = ["et-plot", kind, *self._runs, *options, "--output", picture, "--csv", data]
+            command = ["et-plot", kind, *runs, *options, "--output", picture, "--csv", data]
             self._run(command, f"{name}.{self._format}")
-
-    def draw_each(self, name: str, kind: str) -> None:
-        """Draw a picture of each run so far; the names of all but the first seed's end in the seed."""
-        everything = self._runs
-        for run in everything:
-            seed = re.search(r"_seed\d+$", run)
-            self._runs = [run]
-            self.draw(name + (seed[0] if seed else ""), kind)
-        self._runs = everything
 
     def report(self) -> int:
         """Print and write the figure's numbers with the paper's, then name what failed; an exit status."""
-        if self._runs and not is_set("DRY_RUN"):
-            figure_numbers.report(self.name, self._runs, str(self._output / f"{self.name}.json"))
+        if self.runs and not is_set("DRY_RUN"):
+            figure_numbers.report(self.name, self.runs, str(self._output / f"{self.name}.json"))
         for failed in self._failed:
             print(f"failed: {failed}", file=sys.stderr)
         return 1 if self._failed else 0
@@ -182,11 +171,7 @@ class Figure:
         return ["--config", str(config), "--dataset", dataset, "--model", model, *more]
 
     def _run(self, command: Sequence[str], what: str) -> bool:
-        """Run a command, or print it as it can be typed; return whether it succeeded.
-
-        Raises:
-            SystemExit: it was stopped.
-        """
+        """Run a command, or print it as it can be typed; return whether it succeeded. Ctrl-C: SystemExit."""
         if is_set("DRY_RUN"):
             print(shlex.join(command))
             return True
@@ -230,19 +215,17 @@ def _figure20(figure: Figure) -> None:
 
 def _figure21(figure: Figure) -> None:
     figure.paper_elastic(figure.dataset, figure.model, "0.5")
-    figure.draw_each("figure21", "selection")
-
-
-def _figure22(figure: Figure) -> None:
-    memory = os.environ.get("MEMORY")
-    if memory:
-        options = ("--rho", "0.5", "--memory", memory)
-        figure.train(figure.dataset, figure.model, f"elastic-0.5-{memory}", *options)
-    _full_and_elastic(figure)
+    for run in figure.runs:
+        seed = re.search(r"_seed\d+$", run)
+        figure.draw("figure21" + (seed[0] if seed else ""), "selection", runs=[run])
 
 
 def _full_and_elastic(figure: Figure) -> None:
     """Train what the printed table compares: it has memory and energy, which no curve shows."""
+    memory = os.environ.get("MEMORY") if figure.name == "figure22" else None
+    if memory:
+        options = ("--rho", "0.5", "--memory", memory)
+        figure.train(figure.dataset, figure.model, f"elastic-0.5-{memory}", *options)
     figure.baselines(figure.dataset, figure.model, "full")
     figure.elastic(figure.dataset, figure.model, "0.5")
     figure.draw(figure.name, "curves")
@@ -271,7 +254,7 @@ FIGURES: Dict[str, Tuple[str, Callable[[Figure], None]]] = {
     "figure19": ("Accuracy and time of four models at rho 0.4, against full training.", _figure19),
     "figure20": ("Three metrics of importance, at the same time.", _figure20),
     "figure21": ("Which tensors each selection chose.", _figure21),
-    "figure22": ("Peak memory, elastic against full training.", _figure22),
+    "figure22": ("Peak memory, elastic against full training.", _full_and_elastic),
     "figure23": ("Energy, elastic against full, where the device has a sensor.", _full_and_elastic),
     "table2": ("Time to a target accuracy, against the best baseline.", _table2),
 }

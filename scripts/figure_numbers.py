@@ -40,11 +40,9 @@ def report(figure: str, paths: List[str], output: Optional[str] = None) -> None:
         print(f"The paper's numbers are those of {entry['numbers_of']}, for the same runs.")
     if "says" in entry:
         print(f"paper: {entry['says']}")
-    result: Dict[str, Any] = {"figure": figure, "rows": rows}
-    if figure == "table2":
-        result["speedups"] = _speedups(groups, entry["speedups"])
+    more = {"speedups": _speedups(groups, entry["speedups"])} if figure == "table2" else {}
     if output:
-        write_json(output, result)
+        write_json(output, {"figure": figure, "rows": rows, **more})
 
 
 def replicates(runs: Iterable[RunFolder]) -> List[List[RunFolder]]:
@@ -75,8 +73,12 @@ def _published(paper: Dict[str, Any], figure: str, config: Dict[str, Any]) -> Di
     def setting(row: Dict[str, Any]) -> List[Any]:
         return [row["dataset"], row["model"], row["scheme"], row.get("rho") if _selects(row) else None]
 
-    found = {device: [r for r in rows if setting(r) == setting(config)] for device, rows in devices.items()}
-    return {device: {k: r[0][k] for k in UNITS if k in r[0]} for device, r in found.items() if r}
+    return {
+        device: {key: row[key] for key in UNITS if key in row}
+        for device, rows in devices.items()
+        for row in rows
+        if setting(row) == setting(config)
+    }
 
 
 def _row(members: List[RunFolder], paper: Dict[str, Dict[str, float]]) -> Dict[str, Any]:
@@ -92,11 +94,9 @@ def _row(members: List[RunFolder], paper: Dict[str, Dict[str, float]]) -> Dict[s
     label += f", {config['memory']}" if config.get("memory") else ""
     accuracies = [100 * summary["accuracy"] for summary in summaries]
     return {
+        **{key: config[key] for key in ("model", "scheme", "activation_cache")},
         "dataset": Path(config["dataset"]).name,
-        "model": config["model"],
-        "scheme": config["scheme"],
         "label": label,
-        "activation_cache": config["activation_cache"],
         "device": _device(members[0].environment()),
         "runs": len(members),
         "accuracy": float(np.mean(accuracies)),

@@ -26,9 +26,8 @@ settings+=" batch-size=16 clients=8 slow-downs='1,1,1,1,4,4,4,4' timeout=7200.0 
 simulation="num-supernodes=8 client-resources-num-cpus=1 init-args-num-cpus=1"
 
 # A SuperLink of our own: `flwr run` gives one 15 s to start, which a busy machine exceeds, and leaves it running.
-free_port() { python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-FLWR_LOCAL_SUPERLINK_HTTP_API_PORT=$(free_port)
-FLWR_LOCAL_CONTROL_API_PORT=$(free_port)
+ports='import socket; s = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]; print(*(one.getsockname()[1] for one in s))'
+read -r FLWR_LOCAL_SUPERLINK_HTTP_API_PORT FLWR_LOCAL_CONTROL_API_PORT < <(python -c "$ports")
 export FLWR_LOCAL_SUPERLINK_HTTP_API_PORT FLWR_LOCAL_CONTROL_API_PORT FLWR_HOME=$output/flwr
 export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 TF_CPP_MIN_LOG_LEVEL=3
 echo "Flower starts"

@@ -20,15 +20,11 @@ PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 def requirements(python: str, machine: str, extras: List[str], alone: bool = False) -> List[Requirement]:
     """What Linux with Python `python` ("3.11") on a `machine` ("x86_64") installs, or the extras `alone`."""
     project = tomllib.loads(PYPROJECT.read_text())["project"]
-    environment = {
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-        "platform_machine": machine,
-    }
-    lines = [
-        *([] if alone else project["dependencies"]),
-        *(line for extra in extras for line in project["optional-dependencies"][extra]),
-    ]
+    version = {"python_version": python, "python_full_version": f"{python}.0"}
+    environment = {**version, "platform_machine": machine}
+    lines = [] if alone else project["dependencies"]
+    for extra in extras:
+        lines = lines + project["optional-dependencies"][extra]
     found = [Requirement(line) for line in lines]
     chosen = [r for r in found if r.marker is None or r.marker.evaluate(environment)]
     others = sorted({extra for r in chosen if r.name == project["name"] for extra in r.extras})
@@ -37,9 +33,7 @@ def requirements(python: str, machine: str, extras: List[str], alone: bool = Fal
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default="3.11")
     parser.add_argument("--machine", default="aarch64")
     parser.add_argument("--extra", nargs="*", default=[])

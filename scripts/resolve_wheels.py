@@ -27,9 +27,6 @@ def resolve(python: str, machine: str) -> dict:
 def main() -> None:
     table = {f"{python} {machine}": resolve(python, machine) for machine in MACHINES for python in PYTHONS}
     (REPOSITORY / "tests" / "files" / "wheels.json").write_text(json.dumps(table, indent=1) + "\n")
-    for platform, wheels in table.items():
-        shown = ("tensorflow", "keras", "tensorflow-addons", "vit-keras", "numpy")
-        print(f"{platform:<14}" + "  ".join(f"{name} {wheels.get(name, '-')}" for name in shown))
 
 
 if __name__ == "__main__":

@@ -5,40 +5,33 @@ python scripts/verdict.py --full RUN... --short RUN... --below RUN... --elastic 
 
 import argparse
 from statistics import median
-from typing import List
+from typing import Dict, List
 
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.run_folder import RunFolder
 
+# Full training, full training of fewer epochs, all tensors from some layer on in the time of elastic
+# training, and that: a run for each seed, in the same order.
+WAYS = ("full", "short", "below", "elastic")
 
-def sentence(
-    full: List[RunFolder], short: List[RunFolder], below: List[RunFolder], elastic: List[RunFolder]
-) -> str:
-    """The time and accuracy of elastic training.
 
-    Args:
-        full: full training, a run for each seed.
-        short: full training of fewer epochs.
-        below: all tensors from some layer on, in the time of elastic training.
-        elastic: with the same seeds, in the same order.
-    """
-    accuracy = {
-        name: median(100 * run.summary()["accuracy"] for run in runs)
-        for name, runs in (("full", full), ("short", short), ("below", below), ("elastic", elastic))
-    }
-    share = median(e.summary()["train_seconds"] / f.summary()["train_seconds"] for e, f in zip(elastic, full))
-    epochs = short[0].config()["epochs"]
-    counted = f", medians of {len(elastic)} seeds" if len(elastic) > 1 else ""
-    start = [record for run in elastic for record in run.metrics() if record["epoch"] == 0]
-    solved = [100 * record["test_accuracy"] for record in start]
+def sentence(runs: Dict[str, List[RunFolder]]) -> str:
+    """Return the time and accuracy of elastic training, given the runs of all WAYS."""
+    summaries = {way: [run.summary() for run in own] for way, own in runs.items()}
+    accuracy = {way: median(100 * s["accuracy"] for s in own) for way, own in summaries.items()}
+    pairs = zip(summaries["elastic"], summaries["full"])
+    share = median(one["train_seconds"] / full["train_seconds"] for one, full in pairs)
+    full_epochs, epochs = (runs[way][0].config()["epochs"] for way in ("full", "short"))
+    records = (record for run in runs["elastic"] for record in run.metrics())
+    solved = [100 * record["test_accuracy"] for record in records if record["epoch"] == 0]
     head = f"The solved head alone has {median(solved):.2f} %. " if solved else ""
+    beside = {way: _beside(accuracy["elastic"], accuracy[way]) for way in WAYS}
+    seeds = len(runs["elastic"])
     return (
         f"{head}Elastic training took {share:.2f} of full training's time and ends at "
-        f"{accuracy['elastic']:.2f} %: "
-        f"{_beside(accuracy['elastic'], accuracy['full'])} full training, "
-        f"{_beside(accuracy['elastic'], accuracy['short'])} full training of {epochs} "
-        f"epoch{'' if epochs == 1 else 's'} instead of {full[0].config()['epochs']}, "
-        f"{_beside(accuracy['elastic'], accuracy['below'])} freeze-below{counted}."
+        f"{accuracy['elastic']:.2f} %: {beside['full']} full training, {beside['short']} full training of "
+        f"{epochs} epoch{'' if epochs == 1 else 's'} instead of {full_epochs}, {beside['below']} "
+        f"freeze-below{f', medians of {seeds} seeds' if seeds > 1 else ''}."
     )
 
 
@@ -50,14 +43,12 @@ def _beside(one: float, other: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name in ("full", "short", "below", "elastic"):
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in WAYS:
         parser.add_argument(f"--{name}", nargs="+", required=True, metavar="RUN")
     arguments = vars(parser.parse_args())
     try:
-        print(sentence(**{name: [RunFolder(path) for path in paths] for name, paths in arguments.items()}))
+        print(sentence({way: [RunFolder(path) for path in paths] for way, paths in arguments.items()}))
     except UsageError as error:
         parser.error(str(error))
 

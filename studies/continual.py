@@ -67,9 +67,7 @@ def main():
     parser.add_argument("--kept", nargs="+", type=int, default=[0, 1, 5, 20])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--csv", default="continual.csv")
-    parser.add_argument(
-        "--each", default="", help="options of the runs that start from the first, in one text"
-    )
+    parser.add_argument("--each", default="", help="options of the runs after the first, in one text")
     parser.add_argument("first", nargs="*", help="options of the first run, after --")
     options = parser.parse_args()
     work, rows = Path(options.work), []

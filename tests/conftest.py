@@ -29,15 +29,15 @@ SHARED = ROOT.parent / "shared"
 
 
 def pytest_collection_modifyitems(items):
-    """Files with slow tests first: a test of minutes must not begin when the other processes are done."""
+    """Files that take long first, so that none of them begins when the other processes are done."""
     slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("long")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (item.path not in slow, item.path.parent.name != "training"))
 
 
 @pytest.fixture
 def script(monkeypatch):
-    """A function that imports a module of scripts/ or studies/ by its name; no other test sees it."""
-    folders = [ROOT / "studies", ROOT / "scripts"]
+    """A function that imports a module of scripts/, its benchmarks or studies/; no other test sees it."""
+    folders = [ROOT / "studies", ROOT / "scripts" / "benchmarks", ROOT / "scripts"]
     for folder in folders:
         monkeypatch.syspath_prepend(str(folder))
     yield importlib.import_module

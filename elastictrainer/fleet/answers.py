@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
-from numpy.typing import NDArray
-
-from elastictrainer.errors import shortened
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 AnyArray = NDArray[Any]  # of whatever type a client sends
 
-# An element of a tensor may grow to so many times its largest one, or to this number where that is below 1:
-# in a round of fine-tuning weights change by a few percent, and the head's leave zero. The squares of a
-# client's features may be as many times those of the server's own, which come from the same network.
+# An element of a tensor may grow to so many times its largest one before the first round, or to this number
+# where that is below 1: fine-tuning changes weights by a few percent. The squares of a client's features may
+# be as many times those of the server's own, which come from the same network.
 _LARGEST_GROWTH = 100.0
 _LARGEST_SLOWDOWN = 10.0  # of a round over what was said or allowed: profiles differ between processes
 _MOST_DRAWN = 20_000  # examples that a head is solved on; more would take the server's memory
@@ -35,7 +33,7 @@ class Limits(NamedTuple):
     width: int  # of a feature vector
     images: int  # the most of one client
     mean_square: float  # of a feature vector's elements summed, the server's own
-    seconds: float  # the longest pass over its images
+    seconds: float  # the most that it may say of a pass over its images, or of training on all of them
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,11 @@ class FeatureStatistics:
     moment: Floats  # (width, width) sum over the examples of the outer product of the features
 
     @classmethod
-    def of(cls, features: AnyArray, labels: NDArray[np.int64], classes: int) -> "FeatureStatistics":
+    def of(cls, features: ArrayLike, labels: ArrayLike, classes: int) -> "FeatureStatistics":
         """Return the statistics of (n, width) `features` with (n,) int `labels`."""
         rows: Floats = np.asarray(features, np.float64)
-        sums = np.zeros((classes, rows.shape[1]))
-        np.add.at(sums, labels, rows)
-        counts = np.bincount(labels, minlength=classes).astype(np.float64)
-        return cls(counts, sums, np.matmul(rows.T, rows, dtype=np.float64))
+        one_hot = np.eye(classes)[np.asarray(labels)]
+        return cls(one_hot.sum(axis=0), one_hot.T @ rows, rows.T @ rows)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, AnyArray], limits: Limits) -> "FeatureStatistics":
@@ -65,19 +61,20 @@ class FeatureStatistics:
         shapes = {"counts": (classes,), "sums": (classes, width), "moment": (width, width)}
         for name, shape in shapes.items():
             if arrays[name].shape != shape:
-                raise Refused(f"statistics of the shape {_shape(arrays[name])} ({name}), not {shape}")
+                raise Refused(f"statistics of the shape {arrays[name].shape} ({name}), not {shape}")
         counts, sums, moment = (np.asarray(arrays[name], np.float64) for name in shapes)
         if not all(np.isfinite(values).all() for values in (counts, sums, moment)):
             raise Refused("statistics that are not finite")
         if (counts < 0).any() or (counts % 1).any() or counts.sum() < 1:
             raise Refused("class counts that are no numbers of images")
         if counts.sum() > limits.images:
-            raise Refused(f"it says that it has {counts.sum():.0f} images; most-images is {limits.images}")
+            raise Refused(f"it says that it has {counts.sum():.10g} images; most-images is {limits.images}")
         squares = np.diag(moment)
-        # No sum may exceed what its squares allow (Cauchy-Schwarz); this refuses made-up magnitudes.
+        # None may exceed what the squares allow (Cauchy-Schwarz): magnitudes are not made up.
         least = (np.square(sums) / np.maximum(counts, 1)[:, None]).sum(axis=0)
-        if sums[counts == 0].any() or (least > 1.01 * squares + 1e-6).any():
-            raise Refused("sums of features that do not go with their squares")
+        beyond = np.square(moment) > 1.01 * np.outer(squares, squares) + 1e-6
+        if sums[counts == 0].any() or (least > 1.01 * squares + 1e-6).any() or beyond.any():
+            raise Refused("sums or products of features that do not go with their squares")
         ratio = squares.sum() / counts.sum() / max(limits.mean_square, 1e-12)
         if ratio > _LARGEST_GROWTH:
             raise Refused(f"features whose squares are {ratio:.3g} times those of the server's own images")
@@ -126,7 +123,7 @@ class Description(NamedTuple):
     ) -> "Description":
         """Return the description that was sent; Refused where images within `limits` cannot have it."""
         full_s, pass_s = figures["full-seconds"], figures["pass-seconds"]
-        if not 0 <= pass_s <= min(full_s, limits.seconds) or not np.isfinite(full_s):
+        if not (0 <= pass_s <= full_s <= limits.seconds and full_s > 0):
             raise Refused(f"passes over its images of {pass_s:.3g} s, training of {full_s:.3g} s")
         return cls(FeatureStatistics.from_arrays(arrays, limits), full_s, pass_s)
 
@@ -138,8 +135,8 @@ class Trained(NamedTuple):
     examples: int
     seconds: float
 
-    def check(self, client: Description, weights: Sequence[AnyArray], round_s: float) -> None:
-        """Raise Refused where a round of `round_s`, from the global `weights` (N), cannot give this."""
+    def check(self, client: Description, start: Sequence[AnyArray], round_s: float) -> None:
+        """Raise Refused where a round of `round_s` cannot give this; the first one began with `start` (N)."""
         if self.tensors and not 0 < self.examples <= client.statistics.images:
             raise Refused(
                 f"it says that it trained on {self.examples} examples, and has {client.statistics.images}"
@@ -148,9 +145,19 @@ class Trained(NamedTuple):
         if not 0 <= self.seconds <= most_s:
             raise Refused(f"it says that it trained for {self.seconds:.3g} s; at most {most_s:.3g} s can be")
         for index, values in self.tensors.items():
-            if not 0 <= index < len(weights):
-                raise Refused(f"tensor {index}, and the model has {len(weights)}")
-            _check_tensor(f"tensor {index}", values, weights[index])
+            if not 0 <= index < len(start):
+                raise Refused(f"tensor {index}, and the model has {len(start)}")
+            name, before = f"tensor {index}", start[index]
+            if values.dtype != before.dtype:
+                raise Refused(f"{name} is {values.dtype}, not {before.dtype}")
+            if values.shape != before.shape:
+                raise Refused(f"{name} has the shape {values.shape}, not {before.shape}")
+            if not np.isfinite(values).all():
+                raise Refused(f"{name} has values that are not finite")
+            largest = float(np.abs(values).max(initial=0.0))
+            allowed = _LARGEST_GROWTH * max(1.0, float(np.abs(before).max(initial=0.0)))
+            if largest > allowed:
+                raise Refused(f"{name} has a value of {largest:.3g}; at most {allowed:.3g} is possible")
 
 
 def average(updates: Sequence[Trained], weights: Sequence[AnyArray]) -> List[AnyArray]:
@@ -158,32 +165,12 @@ def average(updates: Sequence[Trained], weights: Sequence[AnyArray]) -> List[Any
 
     It is the mean over the clients that trained the tensor, by their examples. All `updates` were checked.
     """
-    sums: Dict[int, Floats] = {}
-    examples: Dict[int, int] = {}
-    for update in updates:
-        for index, values in update.tensors.items():
+    new = list(weights)
+    for index, before in enumerate(weights):
+        own = [one for one in updates if index in one.tensors]
+        if own:
             # In double precision, so that the order of the clients does not show.
-            sums[index] = sums.get(index, 0.0) + update.examples * np.asarray(values, np.float64)
-            examples[index] = examples.get(index, 0) + update.examples
-    return [
-        (sums[index] / examples[index]).astype(before.dtype) if index in sums else before
-        for index, before in enumerate(weights)
-    ]
-
-
-def _check_tensor(name: str, values: AnyArray, before: AnyArray) -> None:
-    """Raise Refused where these cannot be a tensor's new values."""
-    if values.dtype != before.dtype:
-        raise Refused(f"{name} is {shortened(str(values.dtype), 40)}, not {before.dtype}")
-    if values.shape != before.shape:
-        raise Refused(f"{name} has the shape {_shape(values)}, not {before.shape}")
-    if not np.isfinite(values).all():
-        raise Refused(f"{name} has values that are not finite")
-    largest = float(np.abs(values).max(initial=0.0))
-    allowed = _LARGEST_GROWTH * max(1.0, float(np.abs(before).max(initial=0.0)))
-    if largest > allowed:
-        raise Refused(f"{name} has a value of {largest:.3g}; at most {allowed:.3g} is possible")
-
-
-def _shape(values: AnyArray) -> str:
-    return shortened(str(values.shape), 60)
+            values = np.array([one.tensors[index] for one in own], np.float64)
+            mean = np.average(values, axis=0, weights=[one.examples for one in own])
+            new[index] = mean.astype(before.dtype)
+    return new

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Dict, List, Mapping, Set, Union
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.fleet.answers import Description, Limits, Refused, Trained, average
-from elastictrainer.fleet.local_training import head_indices, keep_decoded, start_digest
+from elastictrainer.fleet.local_training import keep_decoded, start_digest
 from elastictrainer.fleet.settings import FleetSettings
 from elastictrainer.models.solved_head import SolvableHead, solve
 from elastictrainer.runs.files import write_csv
@@ -20,39 +20,41 @@ from elastictrainer.steps.keras_compat.variables import tf_variables
 from elastictrainer.training.evaluation import Evaluator
 
 Row = Dict[str, Union[int, float]]
-_LONGEST_PASS = 10.0  # timeouts: a client has made a pass when it answers, in a simulation a fast one
+_LONGEST = 10.0  # timeouts: a client has made a pass when it answers, in a simulation a fast one
 
 
-@dataclass
 class GlobalModel:
-    """The model of a fleet."""
+    """The model of a fleet.
 
-    settings: FleetSettings
-    clients: Dict[str, Description] = field(default_factory=dict)  # by name; nobody else trains
-    seconds: float = 0.0  # of all rounds by the clients' profiles: each waits for its slowest client
-    round_s: float = 0.0  # of a round
-    rows: List[Row] = field(default_factory=list)  # what is known of each round, as in rounds.csv
+    Attributes:
+        clients: who has described its images, by its number in the fleet; nobody else trains.
+        seconds: of all rounds by the clients' profiles: each waits for its slowest client.
+        round_s: of a round.
+    """
 
-    def __post_init__(self) -> None:
-        folder = self.settings.output_folder
-        if folder is not None and folder.is_dir() and any(folder.iterdir()):
-            raise UsageError(f"output {folder} is not empty. Name a new folder.")
-        training = self.settings.for_training()
-        assembly.configure(self.settings.seed)
+    def __init__(self, settings: FleetSettings):
+        self._output = Path(settings.output) if settings.output else None
+        if self._output and self._output.is_dir() and any(self._output.iterdir()):
+            raise UsageError(f"output {self._output} is not empty. Name a new folder.")
+        self.settings, training = settings, settings.for_training()
+        self.clients: Dict[int, Description] = {}
+        self.seconds = self.round_s = 0.0
+        assembly.configure(settings.seed)
         self.data = keep_decoded(assembly.load_data(training))
         self.class_names = list(self.data.class_names)
         self.model = assembly.make_model(training, len(self.class_names))
         self.start = start_digest(self.model)
         self.changed: Set[int] = set()  # tensors that are no longer what every client starts from
+        self._rows: List[Row] = []  # what is known of each round, as in rounds.csv
         self._head = SolvableHead(self.model)
         self._evaluator = Evaluator(self.model)
         features = self._head.features(next(iter(self.data.test()))[0]).numpy()
         self.limits = Limits(
             len(self.class_names),
             features.shape[1],
-            self.settings.most_images,
+            settings.most_images,
             float(np.square(features).sum(axis=1).mean()),
-            _LONGEST_PASS * self.settings.timeout,
+            _LONGEST * settings.timeout,
         )
 
     @property
@@ -66,34 +68,34 @@ class GlobalModel:
 
     def solve_head(self) -> None:
         """Solve the head for all clients' images, having none, and set `round_s`; UsageError: no client."""
-        if not self.clients:
+        clients = self.clients.values()
+        if not clients:
             raise UsageError(
                 "no client has sent a description of its images that can be used. The lines above say why; "
                 "flower-supernode shows its own."
             )
-        clients = self.clients.values()
         together = functools.reduce(operator.add, (client.statistics for client in clients))
         features, labels = together.examples(self.settings.seed)
         targets = np.eye(len(self.class_names), dtype=np.float32)[labels]
         kernel, bias, _ = solve(features, targets, use_bias=bool(self._head.layer.use_bias))
         self._head.assign(kernel, bias)
-        self.changed.update(head_indices(self.model))
+        own = {id(variable) for variable in self._head.layer.trainable_weights}
+        self.changed.update(i for i, v in enumerate(self.model.trainable_weights) if id(v) in own)
+        self._solved = self.weights  # the limits of what clients send are by these
         self.seconds += max(client.pass_s for client in clients)
         full_s = sorted(client.full_s for client in clients)
         self.round_s = self.settings.seconds or full_s[(len(full_s) - 1) // 2]
 
-    def add_round(self, answers: Mapping[str, Trained]) -> Dict[str, str]:
-        """Average the sound answers, by the clients' names, into the model; return why any is refused."""
-        before, sound, refused = self.weights, [], {}
-        for name, trained in answers.items():
+    def add_round(self, answers: Mapping[int, Trained]) -> Dict[int, str]:
+        """Average the sound answers of described clients into the model; return why any is refused."""
+        sound, refused = [], {}
+        for client, trained in answers.items():
             try:
-                if name not in self.clients:
-                    raise Refused("it has not described its images")
-                trained.check(self.clients[name], before, self.round_s)
+                trained.check(self.clients[client], self._solved, self.round_s)
                 sound.append(trained)
             except Refused as error:
-                refused[name] = str(error)
-        for variable, values in zip(tf_variables(self.model.trainable_weights), average(sound, before)):
+                refused[client] = str(error)
+        for variable, values in zip(tf_variables(self.model.trainable_weights), average(sound, self.weights)):
             variable.assign(values)
         self.changed.update(index for one in sound for index in one.tensors)
         self.seconds += max((one.seconds for one in sound), default=0.0)
@@ -103,15 +105,15 @@ class GlobalModel:
         """Test the model after round `number`, and write the rounds so far; return this one's row."""
         score = self._evaluator(self.data.test())
         row = {"round": number, "seconds": round(self.seconds, 3), "accuracy": score.accuracy}
-        self.rows.append({**row, "loss": score.loss, **about})
-        if self.settings.output_folder:
-            self.settings.output_folder.mkdir(parents=True, exist_ok=True)
-            names = list(dict.fromkeys(name for row in self.rows for name in row))
-            table = [[row.get(name, "") for name in names] for row in self.rows]
-            write_csv(self.settings.output_folder / "rounds.csv", names, table)
-        return self.rows[-1]
+        self._rows.append({**row, "loss": score.loss, **about})
+        if self._output:
+            self._output.mkdir(parents=True, exist_ok=True)
+            names = list(dict.fromkeys(name for row in self._rows for name in row))
+            table = [[row.get(name, "") for name in names] for row in self._rows]
+            write_csv(self._output / "rounds.csv", names, table)
+        return self._rows[-1]
 
     def save(self) -> None:
         """Write the model, where results are to be written."""
-        if self.settings.output_folder:
-            save_model(self.model, self.settings.output_folder / "model.keras")
+        if self._output:
+            save_model(self.model, self._output / "model.keras")

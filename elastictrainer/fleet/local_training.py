@@ -1,9 +1,10 @@
 """A client's images, their statistics, and training on them for a round."""
 
+import functools
 import json
-from dataclasses import asdict, dataclass
+import operator
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.splits import IndexedSplit, labels_in
-from elastictrainer.data.user_images import FileSplit, Reading, class_folders, read_classes
+from elastictrainer.data.user_images import Reading, class_folders, read_classes
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.profiling import make_profile
@@ -34,33 +35,24 @@ _TRIALS = 1000  # of drawing the shares of simulated clients
 _STEPS_KEPT = 9  # compiled steps of a scheme: a process that simulates eight clients builds none twice
 
 
-@dataclass(frozen=True)
-class _Selected:
-    """A selection of a client's: the scheme that made it, its policy's state, and the rounds it has held."""
-
-    scheme: str
-    policy: Dict[str, Any]
-    rounds: int
-
-
 class LocalTraining:
     """One model and its compiled steps, for a client, or for all clients that a process simulates in turn."""
 
     def __init__(self, settings: FleetSettings, classes: int):
         """Make the model, for the number of the fleet's `classes`."""
-        self.settings, self._training = settings, settings.for_training()
+        self.settings, training = settings, settings.for_training()
         assembly.configure(settings.seed)
-        self.model = assembly.make_model(self._training, classes)  # later with the latest round's weights
+        self.model = assembly.make_model(training, classes)  # later with the latest round's weights
         self.classes = classes
         self.start = start_digest(self.model)  # of what every client starts from
         self._initial = [variable.numpy() for variable in tf_variables(self.model.trainable_weights)]
-        self.optimizer = assembly.make_optimizer(self._training)
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-        self.model.compile(self.optimizer, classification_loss(), metrics=[accuracy], jit_compile=False)
-        optimizers.build(self.optimizer, self.model.trainable_variables)
+        optimizer = assembly.make_optimizer(training)
+        self.model.compile(optimizer, classification_loss(), metrics=[accuracy], jit_compile=False)
+        optimizers.build(optimizer, self.model.trainable_variables)
         self._profile: Optional[Profile] = None
         self._trainers: Dict[str, Trainer] = {}
-        self._head: Optional[SolvableHead] = None
+        self._head = SolvableHead(self.model)
 
     def profile(self, data: ImageData, file: str = "") -> Profile:
         """Return the model's profile on this device: of `file`, or made on a minibatch and written there.
@@ -71,10 +63,9 @@ class LocalTraining:
             self._profile = Profile.load(file)
             check_tensors(self._profile, len(self._initial))
         if self._profile is None:
-            batch = next(iter(data.train(0)))
-            shape = tuple(int(size) for size in batch[0].shape[1:])
-            metadata = assembly.profile_metadata(self._training, self.model, shape, self.classes)
-            self._profile = make_profile(self.model, batch, self.optimizer, metadata, **_PROFILE)
+            batch, training = next(iter(data.train(0))), self.settings.for_training()
+            about = assembly.profile_metadata(training, self.model, tuple(batch[0].shape[1:]), self.classes)
+            self._profile = make_profile(self.model, batch, self.model.optimizer, about, **_PROFILE)
             if file:
                 self._profile.save(file)
         return self._profile
@@ -82,11 +73,9 @@ class LocalTraining:
     def statistics(self, data: ImageData) -> FeatureStatistics:
         """Return the statistics of all images' features, by the network that every client starts from."""
         self._assign({})
-        self._head = self._head or SolvableHead(self.model)
         batches = data.batches_of(data.train_split)
-        parts = [(self._head.features(x).numpy(), y.numpy()) for x, y in batches]
-        features, labels = (np.concatenate(part) for part in zip(*parts))
-        return FeatureStatistics.of(features, labels.astype(np.int64), self.classes)
+        parts = (FeatureStatistics.of(self._head.features(x), y, self.classes) for x, y in batches)
+        return functools.reduce(operator.add, parts)
 
     def train(
         self,
@@ -104,47 +93,45 @@ class LocalTraining:
         Empty before the first.
         """
         self._assign(tensors)
-        optimizers.reset_slots(self.optimizer, self.model.trainable_variables)
-        latest = _Selected(**json.loads(client_state)) if client_state else None
+        optimizers.reset_slots(self.model.optimizer, self.model.trainable_variables)
+        held: Dict[str, Any] = json.loads(client_state or "{}")
         # Rounds are counted instead of steps: how many steps a round has depends on the selection.
-        held = latest if latest and latest.rounds < PLAIN_INTERVAL else None
-        settings = self.settings
+        if held.get("rounds") == PLAIN_INTERVAL:
+            held = {}
+        settings, profile = self.settings, device.profile
         scored = 0 if held else settings.importance_batches
         work = device.work(settings.rule, seconds, data.steps_per_epoch, settings.least_rho, scored)
         if not work.steps:
             return Trained({}, 0, 0.0), client_state
-        mask = np.ones(len(device.profile), bool)
+        mask = np.ones(len(profile), bool)
         if work.rho is None:
-            self._fit(self._trainer("full", device.profile), work, data, number)
+            self._fit(self._trainer("full", profile), work, data, number)
         else:
-            selected = self._train_selected(work, device.profile, data, number, held)
-            mask = np.isin(np.arange(len(mask)), selected.policy["masks"][-1])
-            client_state = json.dumps(asdict(selected))
+            scheme = held.get("scheme") or ("elastic" if work.scored else "freeze-below")
+            trainer = self._trainer(scheme, profile)
+            trainer.rho, trainer.importance_batches = work.rho, max(1, work.scored)
+            trainer.restore(
+                {
+                    "policy": held.get("policy"),
+                    "profile": None,
+                    "weights": digest(self.model.variables),
+                    # The head is solved: no full steps come before the first selection, and none is timed.
+                    "steps": 1,
+                    "timed_full_ms": [profile.full_ms],
+                }
+            )
+            self._fit(trainer, work, data, number)
+            trainer.keep_steps(_STEPS_KEPT)
+            policy = trainer.state()["policy"]
+            mask = np.isin(np.arange(len(mask)), policy["masks"][-1])
+            rounds = held.get("rounds", 0) + 1
+            client_state = json.dumps({"scheme": scheme, "policy": policy, "rounds": rounds})
         values = tf_variables(self.model.trainable_weights)
         trained = {int(i): values[i].numpy() for i in np.flatnonzero(mask)}
-        spent_s = device.seconds(work.steps, mask) + work.scoring_s
-        return Trained(trained, work.steps * settings.batch_size, spent_s), client_state
-
-    def _train_selected(
-        self, work: RoundWork, profile: Profile, data: ImageData, number: int, held: Optional[_Selected]
-    ) -> _Selected:
-        """Train the tensors of the selection that is `held`, or of a new one; return the selection."""
-        scheme = held.scheme if held else "elastic" if work.scored else "freeze-below"
-        trainer = self._trainer(scheme, profile)
-        trainer.rho, trainer.importance_batches = work.rho or 1.0, max(1, work.scored)
-        trainer.restore(
-            {
-                "policy": held and held.policy,
-                "profile": None,
-                "weights": digest(self.model.variables),
-                # The head is solved: no full steps come before the first selection, and none is timed.
-                "steps": 1,
-                "timed_full_ms": [profile.full_ms],
-            }
-        )
-        self._fit(trainer, work, data, number)
-        trainer.keep_steps(_STEPS_KEPT)
-        return _Selected(scheme, trainer.state()["policy"], held.rounds + 1 if held else 1)
+        spent_s = device.seconds(work.steps, mask) + device.scoring_seconds(work.scored)
+        # The last minibatch of an epoch is filled up with images that were in it.
+        examples = min(work.steps * settings.batch_size, data.train_split.count)
+        return Trained(trained, examples, spent_s), client_state
 
     def _assign(self, tensors: Mapping[int, NDArray[np.float32]]) -> None:
         """Set the weights to `tensors`, by index, and the others to what every client starts from."""
@@ -173,15 +160,6 @@ class LocalTraining:
 def start_digest(model: tf.keras.Model) -> int:
     """Return a digest of a new model's weights and statistics, without the state of its random numbers."""
     return digest([v for v in tf_variables(model.variables) if v.dtype.is_floating])
-
-
-def head_indices(model: tf.keras.Model) -> List[int]:
-    """Return the indices in `model.trainable_weights` of the head's tensors; UsageError without any."""
-    ours = {id(v) for v in SolvableHead(model).layer.trainable_weights}
-    found = [index for index, v in enumerate(model.trainable_weights) if id(v) in ours]
-    if not found:
-        raise UsageError("the head's tensors are not among the model's trainable weights.")
-    return found
 
 
 def dirichlet(
@@ -235,5 +213,8 @@ def own_images(folder: Path, class_names: Sequence[str]) -> IndexedSplit:
 
 
 def keep_decoded(data: ImageData) -> ImageData:
-    """Return the same images, kept in memory where they are files: every round reads them again."""
-    return data.in_memory() if isinstance(data.train_split, FileSplit) else data
+    """Return the same images, kept in memory where they fit: every round reads them again."""
+    try:
+        return data.in_memory()
+    except UsageError:  # they are there already, or do not fit
+        return data

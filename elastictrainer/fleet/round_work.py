@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from elastictrainer.profiler.profile import Profile
 
 RULES = ("elastic", "full", "drop")
-# A minibatch that tensors are scored on takes a full step and another gradient: two full steps at most.
-SCORING_STEPS = 2.0
 _MOST_SCORING = 1 / 3  # of a round
 
 
@@ -20,10 +18,9 @@ class RoundWork:
 
     rho: Optional[float]  # a step's time over a full step's; None: all tensors train, and none is scored
     steps: int  # minibatches to train on; 0: the client sits the round out
-    # Minibatches that tensors are scored on, in so many seconds; 0: the last layers train, as deep as the
-    # time allows, or an earlier selection holds.
+    # Minibatches that tensors are scored on; 0: the last layers train, as deep as the time allows, or an
+    # earlier selection holds.
     scored: int = 0
-    scoring_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,10 @@ class Device:
 
     def full_seconds(self, steps: float) -> float:
         return 1e-3 * self.slow_down * steps * self.profile.full_ms
+
+    def scoring_seconds(self, minibatches: float) -> float:
+        """Return how long scoring takes: each minibatch a full step and another gradient, two at most."""
+        return self.full_seconds(2 * minibatches)
 
     def work(self, rule: str, seconds: float, steps: int, least_rho: float, scored: int) -> RoundWork:
         """Return what the client does in a round of `seconds`, with `steps` minibatches of all its images.
@@ -57,8 +58,7 @@ class Device:
         lowest = max(least_rho, self.profile.rho_min)
         if lowest >= 1:
             return RoundWork(None, int(steps * seconds / full_s))
-        each_s = self.full_seconds(SCORING_STEPS)
-        scored = min(scored, int(_MOST_SCORING * seconds / each_s))
-        share = (seconds - scored * each_s) / full_s
+        scored = min(scored, int(_MOST_SCORING * seconds / self.scoring_seconds(1)))
+        share = (seconds - self.scoring_seconds(scored)) / full_s
         rho = float(np.clip(share, lowest, 1.0))
-        return RoundWork(rho, min(steps, int(steps * share / rho)), scored, scored * each_s)
+        return RoundWork(rho, min(steps, int(steps * share / rho)), scored)

@@ -23,22 +23,23 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     with printed():
         began = time.monotonic()
-        settings = FleetSettings.from_config(context.run_config)
-        server = Server(grid, GlobalModel(settings))
+        model = GlobalModel(FleetSettings.from_config(context.run_config))
+        server, rounds = Server(grid, model), model.settings.rounds
         server.wait()
-        LOG.info(f"fleet: {settings.clients} clients describe their images")
-        server.play(0)
-        server.model.solve_head()
-        server.report(0, began)
-        LOG.info(f"fleet: a round has {server.model.round_s:.1f} s of the clients' time, by their profiles")
-        for number in range(1, settings.rounds + 1):
-            server.play(number)
-            server.report(number, began)
-        server.model.save()
+        LOG.info(f"fleet: {model.settings.clients} clients describe their images")
+        for number in range(rounds + 1):
+            about = server.play(number)
+            if number == 0:
+                model.solve_head()
+            row = model.evaluate(number, about)
+            LOG.info(f"fleet: {_line(row, rounds, time.monotonic() - began)}")
+            if number == 0:
+                LOG.info(f"fleet: a round has {model.round_s:.1f} s of the clients' time, by their profiles")
+        model.save()
 
 
 class Server:
-    """The server's side of the conversation with all clients.
+    """The server's side of the conversation with all clients, which it knows by their node ids.
 
     A client is asked to describe its images before it trains, whenever it joins. Who is refused, or does not
     answer, is left out of the round, and a line names it.
@@ -47,9 +48,8 @@ class Server:
     def __init__(self, grid: Grid, model: GlobalModel):
         self.model = model
         self._grid = grid
-        self._names: Dict[int, str] = {}  # of clients, by node id
-        self._refused: Set[int] = set()  # nodes whose description was refused: they are not asked again
-        self._about: Dict[str, float] = {}  # of the latest round, as in rounds.csv
+        self._names: Dict[int, str] = {}  # of who has answered
+        self._refused: Set[int] = set()  # whose description was refused: they are not asked again
 
     def wait(self) -> None:
         """Wait until as many clients are connected as the settings ask for."""
@@ -60,44 +60,41 @@ class Server:
                 said = count
             time.sleep(1)
 
-    def play(self, number: int) -> None:
-        """Play round `number`: clients that are known train, and new ones describe their images."""
+    def play(self, number: int) -> Dict[str, float]:
+        """Play round `number`: clients that are known train, and new ones describe their images.
+
+        Returns what is known of it, as in rounds.csv; in round 0 nobody trains.
+        """
         model, nodes = self.model, [n for n in self._grid.get_node_ids() if n not in self._refused]
-        known = [node for node in nodes if self._names.get(node) in model.clients]
-        new = [node for node in nodes if node not in known]
+        new = [node for node in nodes if node not in model.clients]
+        known = [node for node in nodes if node in model.clients]
         messages = self._messages(number, MessageType.TRAIN, known)
         messages += self._messages(number, MessageType.QUERY, new)
         replies = self._grid.send_and_receive(messages, timeout=model.settings.timeout)
         contents = self._contents(replies, nodes)
         refused: Dict[int, str] = {}
-        described = _read(self._description, {n: contents[n] for n in new if n in contents}, refused)
+        described = _read(self._description, contents, new, refused)
         self._refused.update(refused)
-        model.clients.update({self._names[node]: one for node, one in described.items()})
-        trained = _read(_trained, {n: contents[n] for n in known if n in contents}, refused)
-        answers = {self._names[node]: one for node, one in trained.items()}
-        why = {**{self._names[node]: said for node, said in refused.items()}, **model.add_round(answers)}
-        for name, problem in why.items():
-            LOG.warning(f"fleet: {name}: refused: {problem}")
-        sent = sum(values.nbytes for one in answers.values() for values in one.tensors.values())
-        self._about = {
-            "trained": sum(bool(one.tensors) for name, one in answers.items() if name not in why),
-            "refused": len(why),
+        model.clients.update(described)
+        trained = _read(_trained, contents, known, refused)
+        refused.update(model.add_round(trained))
+        for node, why in refused.items():
+            LOG.warning(f"fleet: {self._names[node]}: refused: {_one_line(why, 200)}")
+        if number == 0:
+            return {}
+        sent = sum(values.nbytes for one in trained.values() for values in one.tensors.values())
+        return {
+            "trained": sum(bool(one.tensors) for node, one in trained.items() if node not in refused),
+            "refused": len(refused),
             "silent": len(nodes) - len(contents),
             "megabytes": round(sent / 1e6, 3),
         }
 
-    def report(self, number: int, began: float) -> None:
-        """Test the model after round `number`; say how good it is, and how long the rest will take."""
-        row = self.model.evaluate(number, self._about if number else {})
-        LOG.info(f"fleet: {_line(row, self.model.settings.rounds, time.monotonic() - began)}")
-
     def _messages(self, number: int, kind: str, nodes: List[int]) -> List[Message]:
         """Return a message of round `number` for each node; the model's tensors go to those that train."""
         model = self.model
-        about = {"class-names": model.class_names, "image-size": list(model.data.image_size)}
-        config = ConfigRecord(
-            {**about, "start": model.start, "seconds": model.round_s, "server-round": number}
-        )
+        config = ConfigRecord({"start": model.start, "seconds": model.round_s, "server-round": number})
+        config["class-names"], config["image-size"] = model.class_names, list(model.data.image_size)
         tensors = model.to_send() if kind == MessageType.TRAIN else {}
         arrays = ArrayRecord({str(index): Array(values) for index, values in tensors.items()})
         content = RecordDict({"arrays": arrays, "config": config})
@@ -115,45 +112,47 @@ class Server:
         why = ""
         for reply in replies:
             node = reply.metadata.src_node_id
-            if not reply.has_error():
-                if silent.pop(node, None):
-                    contents[node] = reply.content
-                    self._name(node, reply.content)
-                continue
-            said = (str(reply.error.reason).strip().splitlines() or [f"error {reply.error.code}"])[-1]
-            if node in silent:
-                silent[node] = shortened(said, 200)
-            else:  # the SuperLink answers for a client that it cannot reach, and does not say for which
-                why = f" ({shortened(said, 200)})"
+            if reply.has_error():
+                lines = str(reply.error.reason or "").strip().splitlines()
+                said = _one_line(lines[-1] if lines else f"error {reply.error.code}", 200)
+                if node in silent:
+                    silent[node] = said
+                else:  # the SuperLink answers for a client that it cannot reach, and does not say for which
+                    why = f" ({said})"
+            elif node in silent:
+                del silent[node]
+                contents[node] = reply.content
+                self._name(node, reply.content)
         for node, said in silent.items():
             client = self._names.get(node, f"node {node}")
             LOG.warning(f"fleet: {client}: {said}; the round goes on without it{why}")
         return contents
 
     def _name(self, node: int, content: RecordDict) -> None:
-        """Note a client's name, which it says in its first answer: later it cannot take another's."""
-        if node in self._names:
-            return
-        about = content.get("about")
-        said = str(about["name"]) if isinstance(about, ConfigRecord) and "name" in about else ""
-        name = "".join(filter(str.isprintable, said))[:80].strip() or f"node {node}"
-        while name in self._names.values():
-            name += f" (node {node})"
-        self._names[node] = name
+        """Note a client's name, which it says in its first answer. It is nobody else's, and stays."""
+        if node not in self._names:
+            about = content.get("about")
+            said = str(about["name"]) if isinstance(about, ConfigRecord) and "name" in about else ""
+            name = _one_line(said, 80)
+            if not name or "node" in name.lower() or name in self._names.values():
+                name = f"{name} (node {node})" if name else f"node {node}"
+            self._names[node] = name
 
 
 def _read(
-    read: Callable[[RecordDict], Answer], contents: Mapping[int, RecordDict], refused: Dict[int, str]
+    read: Callable[[RecordDict], Answer],
+    contents: Mapping[int, RecordDict],
+    nodes: Iterable[int],
+    refused: Dict[int, str],
 ) -> Dict[int, Answer]:
-    """Return what `read` makes of the contents, by node; add to `refused` why of any it makes nothing."""
+    """Return what `read` makes of the nodes' contents; add to `refused` why of any it makes nothing."""
     answers: Dict[int, Answer] = {}
-    for node, content in contents.items():
+    for node in filter(contents.__contains__, nodes):
         try:
-            answers[node] = read(content)
-        except Refused as error:
-            refused[node] = str(error)
+            answers[node] = read(contents[node])
         except Exception as error:  # whatever a stranger's bytes raise, the others go on
-            refused[node] = f"its answer cannot be read ({shortened(reason(error), 120)})"
+            unread = f"its answer cannot be read ({reason(error)})"
+            refused[node] = str(error) if isinstance(error, Refused) else unread
     return answers
 
 
@@ -161,6 +160,11 @@ def _trained(content: RecordDict) -> Trained:
     tensors = {int(index): array.numpy() for index, array in content["arrays"].items()}
     metrics = content["metrics"]
     return Trained(tensors, int(metrics["num-examples"]), float(metrics["seconds"]))
+
+
+def _one_line(text: str, most: int) -> str:
+    """Return what a stranger said as one line of the log, without characters that move a cursor."""
+    return shortened("".join(c if c.isprintable() else " " for c in text), most)
 
 
 def _line(row: Row, rounds: int, spent_s: float) -> str:

@@ -2,12 +2,18 @@
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from elastictrainer.errors import UsageError, unknown
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.fleet.round_work import RULES
+
+_LIMITS: Tuple[Tuple[Callable[[float], bool], str, str], ...] = (
+    (lambda x: x >= 1, "at least 1", "rounds clients most-images batch-size importance-batches"),
+    (lambda x: x > 0, "above 0", "learning-rate timeout concentration"),
+    (lambda x: 0 < x <= 1, "above 0 and at most 1", "least-rho"),
+    (lambda x: x >= 0, "0 or more", "seconds image-size seed"),
+)
 
 
 @dataclass(frozen=True)
@@ -56,17 +62,11 @@ class FleetSettings:
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise unknown("rule", self.rule, RULES)
-        for name in ("rounds", "clients", "most_images", "batch_size", "importance_batches"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}.")
-        for name in ("learning_rate", "timeout", "concentration"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name.replace('_', '-')} must be above 0, not {getattr(self, name):g}.")
-        if not 0 < self.least_rho <= 1:
-            raise UsageError(f"least-rho must be above 0 and at most 1, not {self.least_rho:g}.")
-        for name in ("seconds", "image_size", "seed"):
-            if not getattr(self, name) >= 0:
-                raise UsageError(f"{name.replace('_', '-')} must be 0 or more, not {getattr(self, name):g}.")
+        for holds, words, names in _LIMITS:
+            for name in names.split():
+                value = getattr(self, name.replace("-", "_"))
+                if not holds(value):  # NaN holds none
+                    raise UsageError(f"{name} must be {words}, not {value:g}.")
         self.slow_down(0)
 
     def slow_down(self, client: int) -> float:
@@ -84,7 +84,3 @@ class FleetSettings:
         same = ("dataset", "model", "weights", "batch_size", "optimizer", "learning_rate", "seed")
         values = {name: getattr(self, name) for name in (*same, "importance_batches")}
         return TrainSettings(image_size=self.image_size or None, **values)
-
-    @property
-    def output_folder(self) -> Optional[Path]:
-        return Path(self.output) if self.output else None

@@ -16,7 +16,13 @@ from elastictrainer.runs.run_folder import RunFolder
 matplotlib.use("Agg")  # needs no display
 from matplotlib import pyplot
 
-matplotlib.rcParams["text.parse_math"] = False  # a $ in a user's name is a $
+matplotlib.rc("text", parse_math=False)  # a $ in a user's name is a $
+matplotlib.rc("figure.constrained_layout", use=True)
+matplotlib.rc("figure", titlesize=10)
+matplotlib.rc("axes", titlesize=10, labelsize=8)
+matplotlib.rc("xtick", labelsize=8)
+matplotlib.rc("ytick", labelsize=8)
+matplotlib.rc("legend", fontsize=8, frameon=False)
 
 FORMATS = (".png", ".pdf", ".svg")
 # Okabe and Ito's palette, and a brown: colour-blind readers can tell them apart (a test measures it).
@@ -76,12 +82,11 @@ def of_scheme(scheme: str) -> Style:
 
 def styles(runs: Sequence[RunFolder]) -> List[Style]:
     """Return the looks of runs in one picture: those of one colour differ in their lines."""
-    result: List[Style] = []
-    for run in runs:
-        style = of_scheme(run.config()["scheme"])
-        before = sum(other.colour == style.colour for other in result)
-        result.append(style._replace(line=LINES[before % len(LINES)]))
-    return result
+    looks = [of_scheme(run.config()["scheme"]) for run in runs]
+    colours = [look.colour for look in looks]
+    return [
+        look._replace(line=LINES[colours[:k].count(look.colour) % len(LINES)]) for k, look in enumerate(looks)
+    ]
 
 
 def label(run: RunFolder) -> str:
@@ -96,10 +101,8 @@ def label(run: RunFolder) -> str:
 def labels(runs: Sequence[RunFolder]) -> List[str]:
     """Return a label for each run, with the folder's name where several would have the same."""
     names = [label(run) for run in runs]
-    return [
-        f"{name} ({cut_to(run.path.name)})" if names.count(name) > 1 else name
-        for name, run in zip(names, runs)
-    ]
+    folders = [f" ({cut_to(run.path.name)})" for run in runs]
+    return [name + folder * (names.count(name) > 1) for name, folder in zip(names, folders)]
 
 
 def subject(runs: Sequence[RunFolder]) -> str:

@@ -22,21 +22,20 @@ def confusion(scores: Scores) -> Drawing:
     counts, names = scores.confusion, list(scores.class_names)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = float(np.clip(0.34 * len(names) + 2.5, 4.5, 14))
-    figure, axes = pyplot.subplots(figsize=(side + 1, side), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(side + 1, side))
     image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, ax=axes, label="share of the images of the class", shrink=0.7)
-    size = 8 if len(names) <= _NUMBERED else 5
     if len(names) <= _NUMBERED:
         for row, column in zip(*np.nonzero(counts)):
             colour = "white" if share[row, column] > 0.5 else "black"
             axes.text(column, row, counts[row, column], ha="center", va="center", fontsize=7, color=colour)
     ticks = evenly_spaced(len(names), _NAMED)
     shown = [cut_to(names[k], 28) for k in ticks]
-    axes.set_xticks(ticks, shown, rotation=90, fontsize=size)
-    axes.set_yticks(ticks, shown, fontsize=size)
+    axes.set_xticks(ticks, shown, rotation=90)
+    axes.set_yticks(ticks, shown)
     axes.set_xlabel("taken for")
     axes.set_ylabel("class")
-    axes.set_title(f"{100 * scores.accuracy:.1f} % of {scores.data} right\n{_model(scores)}", fontsize=10)
+    axes.set_title(f"{100 * scores.accuracy:.1f} % of {scores.data} right\n{_model(scores)}")
     return Drawing(figure, [])  # et-evaluate writes the matrix as confusion.csv
 
 
@@ -50,9 +49,8 @@ def mistakes(scores: Scores) -> Drawing:
     chosen = np.isin(np.arange(len(scores.labels)), worst)
     pictures = dict(zip(np.flatnonzero(chosen), decode_all(scores.data.split.subset(chosen), (_SIDE, _SIDE))))
     count = max(1, -(-len(worst) // columns))
-    figure, axes = pyplot.subplots(
-        count, columns, figsize=(1.75 * columns, 2.25 * count + 0.5), squeeze=False, layout="constrained"
-    )
+    size = (1.75 * columns, 2.25 * count + 0.5)
+    figure, axes = pyplot.subplots(count, columns, figsize=size, squeeze=False)
     for cell in axes.flat:
         cell.set_axis_off()
     for cell, k in zip(axes.flat, worst):
@@ -65,8 +63,7 @@ def mistakes(scores: Scores) -> Drawing:
         words = cell.text(0.5, -0.04, f"taken for {other}", transform=cell.transAxes, color=_WRONG)
         words.set(ha="center", va="top", fontsize=7)
     total = int((scores.predicted != scores.labels).sum())
-    title = f"the worst {len(worst)} of {total} mistakes on {scores.data}\n{_model(scores)}"
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(f"the worst {len(worst)} of {total} mistakes on {scores.data}\n{_model(scores)}")
     return Drawing(figure, [])  # et-evaluate writes all predictions as predictions.csv
 
 

@@ -44,9 +44,7 @@ def data(settings: TrainSettings) -> Drawing:
     first = np.unique(split.labels, return_index=True)[1][:_CLASSES]
     few = split.subset(np.isin(np.arange(split.count), first))
     columns, size_inches = _COPIES + 1, (1.25 * (_COPIES + 1), 1.35 * few.count + 0.5)
-    figure, axes = pyplot.subplots(
-        few.count, columns, figsize=size_inches, squeeze=False, layout="constrained"
-    )
+    figure, axes = pyplot.subplots(few.count, columns, figsize=size_inches, squeeze=False)
     drawn: List[Dict[str, object]] = []
     for row, label, image in zip(axes, few.labels, decode_all(few, size)):
         for column, cell in enumerate(row):
@@ -62,8 +60,7 @@ def data(settings: TrainSettings) -> Drawing:
     layer_names = ", ".join(type(layer).__name__ for layer in layers) or "no augmentation"
     figure.suptitle(
         f"Training images of {data_name(settings.dataset)} for {model_name(settings.model)}, "
-        f"{size[0]}x{size[1]}\nleft: as they are; the others: as trained on ({layer_names})",
-        fontsize=9,
+        f"{size[0]}x{size[1]}\nleft: as they are; the others: as trained on ({layer_names})"
     )
     return Drawing(figure, drawn)
 

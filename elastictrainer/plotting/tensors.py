@@ -1,6 +1,6 @@
 """Pictures of tensors: the times of a profile by layer, and the map of what a run selected."""
 
-from typing import Callable, Dict, List, Sequence
+from typing import Callable, Dict, List, Sequence, Tuple
 
 import matplotlib.colors
 import matplotlib.ticker
@@ -32,46 +32,35 @@ def by_layer(profile: Profile) -> Drawing:
     the memory, if that layer and all after it were trained, and nothing before.
     """
     layers = _layers(profile)
-    names = list(layers)
-    parts = [
-        np.array([times[members].sum() for members in layers.values()])
-        for times in (profile.t_forward, profile.t_dy, profile.t_dw)
-    ]
-    figure, (bars, from_here) = pyplot.subplots(
-        2, 1, figsize=(8, 5.4), sharex=True, layout="constrained", gridspec_kw={"height_ratios": (3, 2)}
-    )
-    base = np.zeros(len(names))
-    for (name, colour), part in zip(_PARTS.items(), parts):
-        bars.bar(range(len(names)), part, 0.9, bottom=base, label=name, color=colour)
+    places = np.arange(len(layers))
+    times = {"t_forward_ms": profile.t_forward, "t_dy_ms": profile.t_dy, "t_dw_ms": profile.t_dw}
+    figure, (bars, from_here) = pyplot.subplots(2, 1, figsize=(8, 5.4), sharex=True, height_ratios=(3, 2))
+    base = np.zeros(len(layers))
+    for (name, colour), of_tensors in zip(_PARTS.items(), times.values()):
+        part = np.array([of_tensors[members].sum() for members in layers.values()])
+        bars.bar(places, part, 0.9, bottom=base, label=name, color=colour)
         base += part
-    bars.set_ylabel("time of a layer in a step (ms)", fontsize=8)
+    bars.set_ylabel("time of a layer in a step (ms)")
     bars.set_ylim(0, 1.3 * base.max())  # room for the legend
-    bars.legend(loc="upper left", frameon=False, fontsize=7)
+    bars.legend(loc="upper left")
     about = ", ".join(str(profile.metadata[k]) for k in ("model", "device") if profile.metadata.get(k))
-    title = f"Where a training step of {profile.full_ms:.0f} ms goes, layer by layer"
-    bars.set_title(f"{title}\n{about}", fontsize=10)
-    shares = 100 * _from_each_layer(layers, profile, profile.step_time) / profile.full_ms
-    from_here.plot(range(len(names)), shares, ".-", color="#112288", markersize=3, label="time")
+    bars.set_title(f"Where a training step of {profile.full_ms:.0f} ms goes, layer by layer\n{about}")
+    costs: Dict[str, Tuple[Callable[[np.ndarray], float], str]] = {"time": (profile.step_time, "#112288")}
     if profile.memory is not None:
-        held = _from_each_layer(layers, profile, profile.memory.step_bytes)
-        held *= 100 / profile.memory.step_bytes(profile.connected)
-        from_here.plot(range(len(names)), held, ".-", color="#D55E00", markersize=3, label="memory")
-        from_here.legend(loc="lower left", frameon=False, fontsize=7)
+        costs["memory"] = (profile.memory.step_bytes, "#D55E00")
+    for name, (cost, colour) in costs.items():
+        shares = 100 * _from_each_layer(layers, profile, cost) / cost(profile.connected)
+        from_here.plot(places, shares, ".-", color=colour, markersize=3, label=name)
+    from_here.legend(loc="lower left")
     from_here.set_ylim(0, 105)
-    from_here.set_ylabel("step that trains this layer\nand all after it (% of a full step)", fontsize=8)
-    from_here.set_xlabel("layers, from the input (left) to the output", fontsize=8)
+    from_here.set_ylabel("step that trains this layer\nand all after it (% of a full step)")
+    from_here.set_xlabel("layers, from the input (left) to the output")
     from_here.grid(alpha=0.3)
-    layer_ticks(from_here, names, 20)
-    rows = [
-        {
-            "tensor": profile.names[i],
-            "layer": layer_of(profile.names[i]),
-            "t_forward_ms": profile.t_forward[i],
-            "t_dy_ms": profile.t_dy[i],
-            "t_dw_ms": profile.t_dw[i],
-        }
-        for i in profile.order
-    ]
+    layer_ticks(from_here, list(layers), 20)
+    rows: List[Dict[str, object]] = []
+    for i in profile.order:
+        tensor = {"tensor": profile.names[i], "layer": layer_of(profile.names[i])}
+        rows.append({**tensor, **{name: of_tensors[i] for name, of_tensors in times.items()}})
     return Drawing(figure, rows)
 
 
@@ -106,34 +95,31 @@ def selection(run: RunFolder) -> Drawing:
     cells = np.full((len(records), len(profile)), np.nan)  # NaN is grey
     for row, record in zip(cells, records):
         row[record["selected"]] = share[record["selected"]]
-    figure, axes = pyplot.subplots(figsize=(8, 2.2 + 0.28 * len(records)), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(8, 2.2 + 0.28 * len(records)))
     colours = matplotlib.colors.LinearSegmentedColormap.from_list("share", _BLUES)
     cmap, norm = colours.with_extremes(bad=_UNSELECTED), matplotlib.colors.Normalize(0, share.max())
     image = axes.imshow(cells, aspect="auto", cmap=cmap, norm=norm, interpolation="nearest")
     bar = figure.colorbar(image, ax=axes)
-    bar.ax.tick_params(labelsize=7)
-    bar.set_label("trained: time for its weight\ngradient, % of a full step", fontsize=7)
+    bar.set_label("trained: time for its weight\ngradient, % of a full step")
     bar.locator = matplotlib.ticker.MaxNLocator(5)
-    axes.set_xlabel("trainable tensors, from the input (left) to the output", fontsize=8)
+    axes.set_xlabel("trainable tensors, from the input (left) to the output")
     layer_ticks(axes, [layer_of(name) for name in profile.names])
     words = [f"epoch {r['epoch'] + 1}, {100 * r['predicted_ratio']:.0f} % of a full step" for r in records]
-    axes.set_yticks(range(len(records)), words, fontsize=8)
-    axes.set_ylabel("selection, and what its steps\nare predicted to take", fontsize=7)
-    axes.legend(
-        handles=[Patch(color=_UNSELECTED, label="not trained until the next selection")],
-        loc="lower left",
-        bbox_to_anchor=(0.0, 0.98),
-        frameon=False,
-        fontsize=7,
-        borderaxespad=0.2,
-    )
-    axes.set_title(f"Tensors trained: {label(run)}\n{subject([run])}", fontsize=10, pad=18)
-    rows = []
-    for record in records:
-        epoch, selected = record["epoch"] + 1, set(record["selected"])
-        for i, name in enumerate(profile.names):
-            about = {"epoch": epoch, "tensor": name, "selected": i in selected}
-            rows.append({**about, "share_of_full_step": share[i] / 100})
+    axes.set_yticks(range(len(records)), words)
+    axes.set_ylabel("selection, and what its steps\nare predicted to take")
+    grey = Patch(color=_UNSELECTED, label="not trained until the next selection")
+    axes.legend(handles=[grey], loc="lower left", bbox_to_anchor=(0.0, 0.98), borderaxespad=0.2)
+    axes.set_title(f"Tensors trained: {label(run)}\n{subject([run])}", pad=18)
+    rows = [
+        {
+            "epoch": record["epoch"] + 1,
+            "tensor": name,
+            "selected": i in record["selected"],
+            "share_of_full_step": share[i] / 100,
+        }
+        for record in records
+        for i, name in enumerate(profile.names)
+    ]
     return Drawing(figure, rows)
 
 

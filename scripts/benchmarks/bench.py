@@ -3,6 +3,7 @@ process for each measurement, and tables.
 """
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -42,25 +43,12 @@ def parser(
     if what:
         made.add_argument("what", choices=what)
     made.add_argument("models", nargs="*", default=list(models), help=f"default: {' '.join(models)}")
-    made.add_argument(
-        "--images", default="demo", help="a data set of et-train; real images make real importances"
-    )
-    made.add_argument(
-        "--weights", default="none", help="weights file of mobilenetv2; the others have random weights"
-    )
+    made.add_argument("--images", default="demo", help="a data set of et-train; real ones have importances")
+    made.add_argument("--weights", default="none", help="file of mobilenetv2's; the others' are random")
     made.add_argument("--batch-size", type=int, default=4)
-    made.add_argument("--importance-batches", type=int, default=5)
-    made.add_argument(
-        "--warm",
-        type=int,
-        help="full training steps before anything is measured (400 from a zero head, else 12)",
-    )
-    made.add_argument(
-        "--profiles", default="benchmark-output/profiles", help="folder of profiles, made where missing"
-    )
-    made.add_argument(
-        "--output", default=output, help="JSON file to write; other models' results in it are kept"
-    )
+    made.add_argument("--warm", type=int, help="full steps before all (400 from a zero head, else 12)")
+    made.add_argument("--profiles", default="benchmark-output/profiles", help="folder; made where missing")
+    made.add_argument("--output", default=output, help="JSON file; other models' results in it are kept")
     return made
 
 
@@ -75,18 +63,18 @@ class Results:
         path = Path(options.output)
         kept = json.loads(path.read_text())["rows"] if path.exists() else []
         self.rows: List[Dict[str, Any]] = [row for row in kept if row["model"] not in options.models]
-        self._widths = {name: re.sub(r"\..*|[a-z%]$", "", how) for name, how in columns.items()}
-        print("".join(map(format, columns, self._widths.values())))
+        self._widths = [re.sub(r"\..*|[a-z%]$", "", how) for how in columns.values()]
+        print("".join(map(format, columns, self._widths)))
 
     def add(self, row: Dict[str, Any]) -> None:
         """One more row, printed and written at once."""
         self.rows.append(row)
-        shown = {name: how for name, how in self._columns.items() if row.get(name) is not None}
-        print("".join(format(row.get(n, ""), shown.get(n, w)) for n, w in self._widths.items()), flush=True)
-        write_json(
-            self._options.output,
-            {"rows": self.rows, "options": vars(self._options), **environment.describe()},
-        )
+        cells = []
+        for (name, how), width in zip(self._columns.items(), self._widths):
+            cells.append(format("", width) if row.get(name) is None else format(row[name], how))
+        print("".join(cells), flush=True)
+        about = {"options": vars(self._options), **environment.describe()}
+        write_json(self._options.output, {"rows": self.rows, **about})
 
 
 def elsewhere(measure: Callable[..., _Result], *arguments: Any) -> _Result:
@@ -117,10 +105,8 @@ class Bench:
 
     def minibatches(self) -> Iterator[Tuple[Any, Any]]:
         """Training minibatches without end."""
-        epoch = 0
-        while True:
+        for epoch in itertools.count():
             yield from self.data.train(epoch)
-            epoch += 1
 
     def evaluator(self) -> Any:
         from elastictrainer.selection.importance import ImportanceEvaluator

@@ -1,6 +1,6 @@
 """The memory of a step: of selections against full training's, and predicted against measured.
 
-    python scripts/benchmarks/memory.py --images path/to/images --weights path/to/mobilenet_v2.h5 --rho 0.4
+    python scripts/benchmarks/memory.py --images path/to/images --weights path/to/mobilenet_v2.h5
     python scripts/benchmarks/memory.py --limited --shares 0.75 0.5 0.25 random
 
 Each row is measured in a new process: the peak of resident memory of a few steps above that of the process
@@ -29,12 +29,9 @@ def chosen(profile: Any, which: str) -> np.ndarray:
         return profile.connected
     if which == "random":
         return profile.connected & (random.random(len(profile)) < 0.3)
-    kind, _, number = which.partition(" ")
     importance = random.lognormal(0, 2, len(profile))
-    if kind == "rho":
-        return select(profile, importance, float(number)).mask
     least, most = memory.alone[profile.connected].min(), memory.step_bytes(profile.connected)
-    limit = memory.loaded + least + float(number) * (most - least)
+    limit = memory.loaded + least + float(which) * (most - least)
     return select(profile, importance, 1.0, memory=limit).mask
 
 
@@ -62,20 +59,15 @@ def measured(name: str, which: str, options: Any) -> Dict[str, Any]:
 
 def main() -> None:
     parser = bench.parser(__doc__, "memory.json", _MODELS)
-    parser.add_argument("--rho", nargs="*", default=[], help="of selections by time")
-    parser.add_argument(
-        "--shares", nargs="*", default=[], help="of the memory of steps; `random`: any tensors"
-    )
+    parser.add_argument("--shares", nargs="*", default=[], help="of steps' memory; `random`: any tensors")
     parser.add_argument("--limited", action="store_true", help="as under --memory, and a quick profile")
     options = parser.parse_args()
     columns = {"model": "<14", "selection": "<13", "tensors": ">8", "before": ">8.0f", "above": ">8.0f"}
     results = bench.Results(options, {**columns, "of full": ">9.3f", "predicted": ">11.0f", "error": ">8.1%"})
-    asked = ["full", *(f"rho {rho}" for rho in options.rho)]
-    asked += [share if share == "random" else f"share {share}" for share in options.shares]
     for name in options.models:
         bench.elsewhere(profiled, name, options)
         full = math.nan
-        for which in asked:
+        for which in ("full", *options.shares):
             row = bench.elsewhere(measured, name, which, options)
             if which == "full":
                 full = row["above"]

@@ -77,14 +77,8 @@ def measured(command: List[str], group: Optional[Path]) -> Dict[str, Any]:
 
     # In an empty folder no profile is found, so that the run makes its own.
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryDirectory() as empty:
-        process = subprocess.Popen(
-            command,
-            cwd=empty,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=enter,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        )
+        how = {"stdout": output, "stderr": subprocess.STDOUT, "preexec_fn": enter}
+        process = subprocess.Popen(command, cwd=empty, **how)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
@@ -144,9 +138,7 @@ def main() -> None:
     parser.add_argument("--calibration-seconds", type=float, default=5.0)
     parser.add_argument("--classes", type=int, help="train on the first classes only")
     parser.add_argument("--each", type=int, help="train on so many images of each class only")
-    parser.add_argument(
-        "--more", nargs=argparse.REMAINDER, default=[], help="options of et-train, the last ones"
-    )
+    parser.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="options of et-train, the last")
     options = parser.parse_args()
     columns = {"model": "<13", "run": "<22", **dict.fromkeys(("limit GB", "peak GB"), ">9.3")}
     results = bench.Results(options, {**columns, "trained": ">18", "ended": ">8"})

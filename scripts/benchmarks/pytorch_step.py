@@ -36,20 +36,14 @@ def make_step(batch_size, channels_last, compiled, bfloat16):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=8)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    ways = {
-        "as it comes": (False, False, False),
-        "channels last": (True, False, False),
-        "channels last, compiled": (True, True, False),
-        "channels last, compiled, bfloat16": (True, True, True),
-    }
-    steps = {name: make_step(given.batch_size, *way) for name, way in ways.items()}
+    parts = ("as it comes", "channels last", "compiled", "bfloat16")  # each with those before it
+    names = [parts[0], *(", ".join(parts[1:count]) for count in range(2, 5))]
+    steps = {name: make_step(given.batch_size, *(part in name for part in parts[1:])) for name in names}
     took = {name: [] for name in steps}
     for number in range(given.rounds + 2):  # the first two compile and allocate
         for name, step in steps.items():

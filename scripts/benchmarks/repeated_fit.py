@@ -33,11 +33,8 @@ def main():
     size, random = zoo.default_image_size(options.model), np.random.default_rng(0)
     model = zoo.create(options.model, 10, size, options.weights, "zeros")
     trainer = Trainer(model, scheme=options.scheme, rho=0.5)
-    trainer.compile(
-        tf.keras.optimizers.SGD(1e-4, momentum=0.9),
-        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile(tf.keras.optimizers.SGD(1e-4, momentum=0.9), loss, metrics=["accuracy"])
     count, rows = options.minibatches * options.batch_size, []
     for number in range(options.calls):
         x = random.uniform(0, 255, (count, size, size, 3)).astype(np.float32)
@@ -45,15 +42,10 @@ def main():
         began = time.perf_counter()
         figures = trainer.fit(x, y, batch_size=options.batch_size, epochs=1, verbose=0).elastic
         seconds, parts = time.perf_counter() - began, figures["seconds"]
-        rows.append(
-            {
-                "call": number + 1,
-                "seconds": seconds,
-                "overhead_s": seconds - parts.get("steps", 0.0) - parts.get("cache_read", 0.0),
-                "scored_s": figures["importance_seconds"],
-                "resident_mb": psutil.Process().memory_info().rss / 2**20,
-            }
-        )
+        over = {"overhead_s": seconds - parts.get("steps", 0.0) - parts.get("cache_read", 0.0)}
+        memory = {"resident_mb": psutil.Process().memory_info().rss / 2**20}
+        scored = {"scored_s": figures["importance_seconds"]}
+        rows.append({"call": number + 1, "seconds": seconds, **over, **scored, **memory})
     later = [row for row in rows[1:] if not row["scored_s"]]
     scoring = [row["overhead_s"] for row in rows[1:] if row["scored_s"]]
     early = rows[min(len(rows) // 5, len(rows) - 1)]["resident_mb"]

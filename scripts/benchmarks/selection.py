@@ -12,8 +12,7 @@ full steps. Times are of the processor: what else runs on the machine does not c
 graph counts with what it takes beyond the median of the others. The pass that writes the cache is no part.
 
 `speed`: random chains, processor time. Targets: 1,000 tensors at resolution 10^4 within 50 ms, 10,000 within
-2 s; memory ("peak", of the solver alone) growing no faster than tensors x resolution bits; with time and
-memory as two budgets, 214 tensors within 100 ms.
+2 s; memory ("peak", of the solver alone) growing no faster than tensors x resolution bits.
 """
 
 import contextlib
@@ -28,8 +27,6 @@ import numpy as np
 
 import bench
 from elastictrainer import Profile, select
-from elastictrainer.profiler.cost_groups import CostGroups
-from elastictrainer.profiler.memory import StepMemory
 from elastictrainer.selection.selector import solve_chain
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "helpers"))
@@ -38,7 +35,6 @@ from milp_oracle import milp  # the exact solver is a test's
 _PARTS = ("scoring", "solving", "forward pass", "graphs", "first runs")
 _RUNS = 12  # of each graph
 _CHAINS = ((214, 10_000), (1_000, 1_000), (1_000, 10_000), (3_000, 10_000), (10_000, 10_000))  # resolutions
-_TWO_BUDGETS = (28, 158, 214, 400)
 _REPEATS = 5
 _RHOS = (0.4, 0.5, 0.6, 0.7, 0.8)
 
@@ -205,15 +201,10 @@ def first(run):
 
 
 def speed(options) -> None:
-    options.models = ["chain", "two budgets"]
-    columns = {
-        "model": "<12",
-        "tensors": ">8",
-        "resolution": ">12",
-        "median_ms": ">11.1f",
-        "worst_ms": ">10.1f",
-    }
-    results = bench.Results(options, {**columns, "peak_mb": ">9.1f"})
+    options.models = ["chain"]
+    columns = {"model": "<12", "tensors": ">8", "resolution": ">12"}
+    columns.update({"median_ms": ">11.1f", "worst_ms": ">10.1f", "peak_mb": ">9.1f"})
+    results = bench.Results(options, columns)
     for tensors, resolution in _CHAINS:
         random = np.random.default_rng(0)
         t_dw, t_dy = random.exponential(1, (2, tensors))
@@ -227,33 +218,15 @@ def speed(options) -> None:
         tracemalloc.stop()
         ms = {"median_ms": 1e3 * np.median(taken), "worst_ms": 1e3 * max(taken), "peak_mb": peak_mb}
         results.add({"model": "chain", "tensors": tensors, "resolution": resolution, **ms})
-    for tensors in _TWO_BUDGETS:  # each tensor holds something alone and with all deeper ones
-        random, taken = np.random.default_rng(0), []
-        for _ in range(_REPEATS):
-            profile = Profile.from_chain(
-                [str(i) for i in range(tensors)], 0.3 * tensors, *random.random((2, tensors))
-            )
-            held = CostGroups.singletons(random.lognormal(0, 1, tensors))
-            held = held.joined(CostGroups.prefixes(random.lognormal(0, 1, tensors)))
-            nothing = CostGroups.singletons(np.zeros(tensors))
-            profile.memory = StepMemory(held, nothing, 0, 0, 0, 4, nothing)
-            limit, rho = random.uniform(0.3, 0.7) * held.amount.sum(), random.uniform(0.4, 0.8)
-            importance = random.lognormal(0, 2, tensors)
-            taken += times(lambda: select(profile, importance, rho, memory=limit), 1)  # noqa: B023
-        ms = {"median_ms": 1e3 * np.median(taken), "worst_ms": 1e3 * max(taken)}
-        results.add({"model": "two budgets", "tensors": tensors, **ms})
 
 
 def main() -> None:
     what = {"quality": quality, "cost": cost, "speed": speed}
     parser = bench.parser(__doc__, "selection.json", what=list(what))
-    parser.add_argument(
-        "--rho", type=float, nargs="+", help="default: 0.4 to 0.8; of `cost` 0.25, doubled without the cache"
-    )
-    parser.add_argument(
-        "--draws", type=int, default=3, help="`quality`: importances, of different minibatches"
-    )
+    parser.add_argument("--rho", type=float, nargs="+", help="default: 0.4 to 0.8; of `cost` 0.25")
+    parser.add_argument("--draws", type=int, default=3, help="`quality`: importances, of other minibatches")
     parser.add_argument("--selections", type=int, default=3, help="`cost`: how many")
+    parser.add_argument("--importance-batches", type=int, default=5)
     options = parser.parse_args()
     what[options.what](options)
 

@@ -29,19 +29,10 @@ from elastictrainer.runs.run_folder import RunFolder
 
 _NAME = re.compile(r"([A-Za-z:_-]+?)(?:-([0-9.]+))?(-without)?")  # scheme, rho or epochs, without cache
 _DRAWN = {"ByLayer": "layers", "Random": "random"}  # names of the study's schemes on the pages
-# By the column here: the key in the summary, or below, and what it is multiplied by.
-_COLUMNS = {
-    "accuracy": ("accuracy", 100),
-    "training s": ("train_seconds", 1),
-    "achieved": ("rho_achieved", 1),
-    "predicted": ("rho_predicted", 1),
-    "replayed": ("cached_share", 100),
-    "recorded MB": ("cache_bytes", 1e-6),
-    "selecting": ("selecting", 100),
-    "head": ("head", 100),
-    "head share": ("head_share", 1),
-    "overhead": ("overhead", 1),
-}
+_COLUMNS = (
+    *("accuracy", "training s", "achieved", "predicted", "replayed", "recorded MB", "selecting"),
+    *("head", "head share", "overhead"),
+)
 
 
 def spread(values):
@@ -50,31 +41,23 @@ def spread(values):
 
 
 def row_of(folder):
-    run, found = Path(folder), RunFolder(folder).summary()
-    found.update(_of_the_head(RunFolder(folder)))
-    parts = ("importance_seconds", "selection_seconds", "trace_seconds")
-    found["selecting"] = sum(found[part] for part in parts) / found["train_seconds"]
-    if not found.get("cached_share"):
-        found["cached_share"] = found["cache_bytes"] = None
-    values = {name: (found.get(key), scale) for name, (key, scale) in _COLUMNS.items()}
-    return {
-        "run": run.name,
-        "seed": run.parent.name.removeprefix("seed"),
-        **{name: "" if value is None else f"{scale * value:.5g}" for name, (value, scale) in values.items()},
-    }
-
-
-def _of_the_head(run):
-    """Return the solved head's accuracy (0..1), the share of time up to it, and that of all overhead."""
-    summary = run.summary()
-    full_s, seconds = summary["full_training_seconds"], summary["seconds"]
-    start = next((record for record in run.metrics() if record["epoch"] == 0), None)
-    steps_s = seconds.get("steps", 0.0) + seconds.get("cache_read", 0.0)
-    return {
-        "head": start and start["test_accuracy"],
-        "head_share": start["train_seconds"] / full_s if start and full_s else None,
-        "overhead": (summary["train_seconds"] - steps_s) / full_s if full_s else None,
-    }
+    path, run = Path(folder), RunFolder(folder)
+    found, head = run.summary(), next((m for m in run.metrics() if m["epoch"] == 0), {})
+    took_s, full_s, seconds = found["train_seconds"], found["full_training_seconds"], found["seconds"]
+    selecting_s = sum(found[part] for part in ("importance_seconds", "selection_seconds", "trace_seconds"))
+    overhead_s = took_s - seconds.get("steps", 0.0) - seconds.get("cache_read", 0.0)
+    replayed = found.get("cached_share") or None
+    values = (
+        *((found.get("accuracy"), 100), (took_s, 1), (found.get("rho_achieved"), 1)),
+        *((found.get("rho_predicted"), 1), (replayed, 100), (replayed and found["cache_bytes"], 1e-6)),
+        *((selecting_s, 100 / took_s), (head.get("test_accuracy"), 100)),
+        *(
+            (value if full_s else None, 1 / (full_s or 1))
+            for value in (head.get("train_seconds"), overhead_s)
+        ),
+    )
+    cells = ("" if value is None else f"{scale * value:.5g}" for value, scale in values)
+    return {"run": path.name, "seed": path.parent.name.removeprefix("seed"), **dict(zip(_COLUMNS, cells))}
 
 
 def draw(runs, path, title):

@@ -22,12 +22,11 @@ from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
 _COLUMNS = ["run", "asked", "load", "status", "taken s", "head", "accuracy", "epochs"]
-_COMPUTE = "while True: pass"
 
 
 def occupied():
     """Start a process that computes on each core this process may use; they have to be killed."""
-    return [subprocess.Popen([sys.executable, "-c", _COMPUTE]) for _ in os.sched_getaffinity(0)]
+    return [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
 
 
 def measure(asked, load, options, folder):
@@ -56,10 +55,7 @@ def measure(asked, load, options, folder):
 
 def add(row, path):
     """Write `row` into a CSV file, in the place of an earlier one of the same run."""
-    rows = []
-    if path.exists():
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+    rows = list(csv.DictReader(path.open(encoding="utf-8", newline=""))) if path.exists() else []
     others = [other for other in rows if any(other[name] != row[name] for name in _COLUMNS[:3])]
     write_csv(path, _COLUMNS, [[r.get(name, "") for name in _COLUMNS] for r in [*others, row]])
 

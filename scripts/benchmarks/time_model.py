@@ -8,18 +8,14 @@ Each model is profiled in a new process; then 20 selections are measured, each i
 near the output, scattered, a single deep tensor, biases only, normalisation only, all. Three passes measure
 all of them; the median counts, since other work on the machine comes and goes. Target: median error 3 %,
 90th percentile 8 %, coverage 99 % of the busy time. "noise" is the error of the same measurement of the full
-step against itself. The host of a virtual machine may take the processors away: profile and measurements are
-then repeated, up to a limit; "stolen" is the share that the host still took during the profile. "later" is
-the full step's time during the measurements over that in the profile: far from 1, the machine has changed
-its speed, and with it the ratios.
+step against itself. The host of a virtual machine may take the processors away: measurements are then
+repeated, up to a limit.
 
 With --cached selections are random, and their whole steps, writing and cached steps are compared; goal for
 cached steps: a median of 4 %, nine in ten below 10 %. "mean" is positive where predicted too long.
 """
 
 import itertools
-import os
-import time
 from functools import partial
 from typing import Any, Dict, List, Tuple
 
@@ -31,12 +27,9 @@ from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE, PLAIN
 from zoo import ZOO, made
 
 _PARTS = ("median", "90th", "mean")  # of errors
-_ERRORS = ("coverage", "stolen", "median_error", "p90_error", "noise_median", "noise_p90")
+_ERRORS = ("coverage", "median_error", "p90_error", "noise_median", "noise_p90")
 _NOISE = 3  # measurements of the full step against itself: as many have a median
 _PASSES = 3  # over all selections, for the same reason
-_STOLEN = 0.01  # of the processors' time: a profile from which the host took more is made again
-_PROFILES = 5  # at most; a host that is busy for longer will not be idle soon
-_FULL = 6  # full steps in a row before each pass
 _CACHED_S = 3.0  # of each measurement with the cache
 _PATIENCE = 30  # times as many rounds as needed, to find enough from which the host took nothing
 
@@ -64,15 +57,11 @@ def masks(profile: Profile, count: int, seed: int = 0) -> List[Tuple[str, np.nda
         "all": lambda: profile.connected.copy(),
     }
     chosen: List[Tuple[str, np.ndarray]] = []
-    everything = False
-    for k in range(20 * count):
-        kind = list(kinds)[k % len(kinds)]
-        if kind == "all" and everything:
-            continue
+    for kind in itertools.islice(itertools.cycle(kinds), 20 * count):
         mask = kinds[kind]()
-        if mask.any() and len(chosen) < count:
+        again = kind == "all" and any(other == kind for other, _ in chosen)
+        if mask.any() and len(chosen) < count and not again:
             chosen.append((kind, mask))
-            everything |= kind == "all"
     return chosen
 
 
@@ -86,50 +75,29 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     from elastictrainer.steps import optimizers
     from elastictrainer.steps.compiled_step import CompiledSteps
     from elastictrainer.steps.objective import Objective
-    from elastictrainer.steps.timing import step_ms
 
     if inter_op:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op)
     configure(seed=0)
     model, loss, batch = made(name, batch_size)
     optimizer = optimizers.make("sgd")
-    profiles: List[Tuple[float, Profile]] = []
-    while len(profiles) < _PROFILES and not (profiles and profiles[-1][0] <= _STOLEN):
-        start, before = time.perf_counter(), bench.stolen_seconds()
-        profile = profile_model(model, loss, batch, optimizer)
-        processor_s = (time.perf_counter() - start) * (os.cpu_count() or 1)
-        profiles.append(((bench.stolen_seconds() - before) / processor_s, profile))
-    stolen, profile = min(profiles, key=lambda profile: profile[0])
+    profile = profile_model(model, loss, batch, optimizer)
     chosen = masks(profile, count)
     every = [profile.connected] * _NOISE + [mask for _, mask in chosen]
     cache = CompiledSteps(Objective(model, loss), optimizer, size=len(every) + 1)
     random = np.random.default_rng(0)
     passes = np.empty((_PASSES, len(every)))
-    later_ms: List[float] = []
     for one in passes:
-        later_ms.extend(step_ms(cache.get(profile.connected), batch, 1 + _FULL)[1:])
         for k in random.permutation(len(every)):
-            (one[k],) = ratios_to_full(
-                cache.get,
-                [every[k]],
-                profile.connected,
-                batch,
-                seconds,
-                rounds=1,
-                repeat=partial(bench.undisturbed, patience=_PATIENCE),
-            )
+            how = {"rounds": 1, "repeat": partial(bench.undisturbed, patience=_PATIENCE)}
+            (one[k],) = ratios_to_full(cache.get, [every[k]], profile.connected, batch, seconds, **how)
     noise, ratios = np.split(np.median(passes, axis=0), [_NOISE])
     noise = np.abs(noise - 1)
     full_ms = profile.step_time(profile.connected)
-    rows = [
-        {
-            "kind": kind,
-            "selected": np.flatnonzero(mask).tolist(),
-            "predicted_ms": profile.step_time(mask),
-            "measured_ms": ratio * full_ms,
-        }
-        for (kind, mask), ratio in zip(chosen, ratios)
-    ]
+    rows = []
+    for (kind, mask), ratio in zip(chosen, ratios):
+        ms = {"predicted_ms": profile.step_time(mask), "measured_ms": ratio * full_ms}
+        rows.append({"kind": kind, "selected": np.flatnonzero(mask).tolist(), **ms})
     off = np.abs([row["predicted_ms"] / row["measured_ms"] - 1 for row in rows])
     return {
         "model": name,
@@ -137,12 +105,10 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
         "inter_op": inter_op,
         "tensors": len(profile),
         "full_ms": profile.full_ms,
-        "later": float(np.median(later_ms)) / profile.full_ms,
         "rho_min": profile.rho_min,
         "frozen_saving": profile.frozen_saving,
         "overlap": profile.overlap,
         "coverage": profile.metadata["coverage"],
-        "stolen": stolen,
         "median_error": float(np.median(off)),
         "p90_error": float(np.quantile(off, 0.9)),
         "noise_median": float(np.median(noise)),
@@ -212,7 +178,7 @@ def main() -> None:
     if asked.cached:
         columns = {f"{kind} {part}": ">20.1%" for kind in (PLAIN, CACHE_READ) for part in _PARTS}
     else:
-        columns = {"full_ms": ">9.1f", "later": ">7.2f", **dict.fromkeys(_ERRORS, ">14.1%"), "worst": ">18"}
+        columns = {"full_ms": ">9.1f", **dict.fromkeys(_ERRORS, ">14.1%"), "worst": ">18"}
     results = bench.Results(asked, {"model": "<20", "batch": ">6", "inter_op": ">9", **columns})
     for name, batch in itertools.product(asked.models, asked.batch):
         if asked.cached:

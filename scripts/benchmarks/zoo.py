@@ -1,4 +1,4 @@
-"""Models to test the models of time and memory with: the four of the package, and others."""
+"""Models to test the models of time and memory with: of the package, and others."""
 
 from typing import Any, Callable, Dict, Tuple
 
@@ -16,25 +16,10 @@ def registered(name: str) -> Callable[[int], Made]:
         from elastictrainer.models import zoo
 
         size = zoo.default_image_size(name)
-        return with_images(zoo.create(name, CLASSES, weights="none", augment="paper"), batch, size)
+        model = zoo.create(name, CLASSES, weights="none", augment="paper")
+        return model, loss(), (tf.random.uniform((batch, size, size, 3), 0, 255), labels(batch, CLASSES))
 
     return make
-
-
-def application(name: str, size: int = 224) -> Callable[[int], Made]:
-    """A network of keras.applications in training mode, batch norm and all."""
-
-    def make(batch: int) -> Made:
-        network = getattr(tf.keras.applications, name)(
-            weights=None, classes=CLASSES, classifier_activation=None
-        )
-        return with_images(network, batch, size)
-
-    return make
-
-
-def with_images(model: Any, batch: int, size: int) -> Made:
-    return model, loss(), (tf.random.uniform((batch, size, size, 3), 0, 255), labels(batch, CLASSES))
 
 
 def loss() -> Callable:
@@ -164,15 +149,9 @@ def gated(num_classes):
     return tf.keras.Model(inputs, layers.Dense(num_classes)(layers.GlobalAveragePooling2D()(x)))
 
 
+_OF_THE_PACKAGE = "resnet50 vgg16 mobilenetv2 vit efficientnetb0 densenet121 nasnetmobile convnexttiny"
 ZOO: Dict[str, Callable[[int], Made]] = {
-    "resnet50": registered("resnet50"),
-    "vgg16": registered("vgg16"),
-    "mobilenetv2": registered("mobilenetv2"),
-    "vit": registered("vit"),
-    "efficientnetb0": application("EfficientNetB0"),
-    "densenet121": application("DenseNet121"),
-    "nasnetmobile": application("NASNetMobile"),
-    "convnexttiny": application("ConvNeXtTiny"),
+    **{name: registered(name) for name in _OF_THE_PACKAGE.split()},
     "gru-lstm-text": recurrent_text,
     "token-transformer": token_transformer,
     "graph-convolution": graph_network,

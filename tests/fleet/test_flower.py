@@ -1,5 +1,6 @@
 """The fleet under Flower, its messages handed over within this process; and what happens without Flower."""
 
+import itertools
 import subprocess
 import sys
 
@@ -39,20 +40,26 @@ def said():
 
 
 class Nodes:
-    """A Grid of clients in this process; some can be made to lie, or to die."""
+    """A Grid of clients in this process; some can be made to lie, or to die.
 
-    def __init__(self, flwr, config, count):
+    Attributes:
+        spoil, spoil_query: by node, what changes its answers to "train" and "query".
+        dead, failing, late, twice: nodes that answer no more, that cannot train, that come after the first
+            round of training, and that answer twice.
+        asked: (node, kind) of each message.
+    """
+
+    def __init__(self, config, count, spoil=(), spoil_query=(), dead=(), failing=(), late=(), twice=()):
         from flwr.app import Context, RecordDict
 
+        of = {"num-partitions": count}
         self.contexts = {
-            100 + k: Context(
-                1, 100 + k, {"partition-id": k, "num-partitions": count}, RecordDict(), dict(config)
-            )
+            100 + k: Context(1, 100 + k, {"partition-id": k, **of}, RecordDict(), dict(config))
             for k in range(count)
         }
-        # By node: how its answers to "train" and "query" change; who answers no more; who cannot train.
-        self.spoil, self.spoil_query, self.dead, self.failing = {}, {}, set(), set()
-        self.late, self.twice, self.asked = set(), set(), []
+        self.spoil = {"train": dict(spoil), "query": dict(spoil_query)}
+        self.dead, self.failing, self.late, self.twice = dead, failing, late, twice
+        self.asked = []
 
     def get_node_ids(self):
         return [node for node in self.contexts if node not in self.late]
@@ -69,22 +76,24 @@ class Nodes:
             if node in self.dead:
                 continue
             if kind == "train" and node in self.failing:
-                replies.append(Message(Error(1, "Traceback:\nValueError: no images"), reply_to=message))
+                said = "Traceback:\nValueError: no \x1b[2Jimages"
+                replies.append(Message(Error(1, said), reply_to=message))
                 continue
             for _ in range(2 if node in self.twice else 1):
                 reply = app(message, self.contexts[node])
-                spoil = (self.spoil if kind == "train" else self.spoil_query).get(node)
-                if spoil:
-                    spoil(reply.content)
+                self.spoil[kind].get(node, len)(reply.content)
                 replies.append(reply)
-        if self.late and any(kind == "train" for _, kind in self.asked):
-            self.late = set()  # they have come
+        if any(kind == "train" for _, kind in self.asked):
+            self.late = ()  # they have come
         return replies
 
 
 @pytest.fixture
 def fleet(flwr, tf, tmp_path):
-    """Run a fleet of three clients; returns rounds.csv's rows. `run.nodes` are those of the latest run."""
+    """Run a fleet, of three clients unless told; returns rounds.csv's rows.
+
+    `run.nodes` and `run.output` are the latest run's.
+    """
     import csv
 
     from flwr.app import Context, RecordDict
@@ -92,119 +101,128 @@ def fleet(flwr, tf, tmp_path):
 
     # Flower says so in a server's process before it loads the app.
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+    numbers = itertools.count()
 
-    def run(spoil=(), spoil_query=(), dead=(), failing=(), late=(), twice=(), **options):
+    def run(nodes=3, settings=(), **behaviour):
         from elastictrainer.fleet.server_app import main
 
-        options = {"clients": 3, "output": str(tmp_path / "out"), **options}
-        settings = fleet_settings(tmp_path, **options)
+        run.output = tmp_path / f"out{next(numbers)}"
+        settings = fleet_settings(tmp_path, **{"clients": 2, "output": str(run.output), **dict(settings)})
         config = {name.replace("_", "-"): value for name, value in vars(settings).items()}
-        run.nodes = nodes = Nodes(flwr, config, 3)
-        nodes.spoil, nodes.spoil_query = dict(spoil), dict(spoil_query)
-        nodes.dead, nodes.failing, nodes.late, nodes.twice = set(dead), set(failing), set(late), set(twice)
-        main(nodes, Context(1, 0, {}, RecordDict(), config))
-        return list(csv.DictReader(open(tmp_path / "out" / "rounds.csv")))
+        run.nodes = Nodes(config, nodes, **behaviour)
+        main(run.nodes, Context(1, 0, {}, RecordDict(), config))
+        return list(csv.DictReader(open(run.output / "rounds.csv")))
 
     return run
 
 
-def test_a_fleet_trains_within_the_time_of_its_rounds(fleet, tmp_path):
-    rows = fleet(slow_downs="1,1,4")
+def test_a_fleet_trains_within_the_time_of_its_rounds_and_says_how_far_it_is(fleet, said):
+    rows = fleet(settings={"slow_downs": "1,1,4"})
     assert [row["round"] for row in rows] == ["0", "1", "2"]
-    assert [row["trained"] for row in rows] == ["", "3", "3"]
+    assert [(row["trained"], row["refused"]) for row in rows] == [("", ""), ("3", "0"), ("3", "0")]
     assert float(rows[-1]["accuracy"]) > 0.8
-    assert (tmp_path / "out" / "model.keras").exists()
+    assert (fleet.output / "model.keras").exists()
+    lines = [line for line in said if line.startswith("fleet: round ")]
+    assert [line.split(":")[1] for line in lines] == [" round 1 of 2", " round 2 of 2"]
+    assert all("accuracy " in line and "3 trained" in line for line in lines)
+    assert lines[0].endswith(" left") and "; all took " in lines[1]
 
 
-@pytest.mark.parametrize("value", [np.nan, 1e30])
-def test_a_poisoned_update_is_refused_with_the_name_of_its_client(fleet, said, value):
-    from flwr.app import Array
+def arrays_as(change):
+    """Change the values of each array."""
 
-    def poison(content):
-        for key, array in list(content["arrays"].items()):
-            content["arrays"][key] = Array(np.full_like(array.numpy(), value))
+    def spoil(content):
+        from flwr.app import Array
 
-    rows = fleet(spoil={101: poison})
-    assert [row["refused"] for row in rows] == ["", "1", "1"]
-    assert "client 1: refused: tensor" in "\n".join(said) and "client 0" not in "\n".join(said)
-    assert np.isfinite(float(rows[-1]["loss"]))
+        for name, array in list(content["arrays"].items()):
+            content["arrays"][name] = Array(change(array.numpy()))
+
+    return spoil
 
 
-def nonsense(content):
-    """Arrays whose bytes are no array."""
-    for array in content["arrays"].values():
-        array.data = b"nonsense"
+def bytes_of(header, magic=b"\x93NUMPY\x01\x00"):
+    """Arrays whose bytes are a header alone."""
+
+    def spoil(content):
+        for array in content["arrays"].values():
+            array.data = magic + len(header).to_bytes(2, "little") + header
+
+    return spoil
 
 
-def immense(content):
-    """Arrays whose header promises more than any memory holds."""
-    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,), }"
-    for array in content["arrays"].values():
-        array.data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+def figure(name, value):
+    return lambda content: content["metrics"].update({name: value})
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda content: content.pop("metrics"),
-        lambda content: content["metrics"].update({"seconds": float("nan")}),
-        lambda content: content["metrics"].update({"num-examples": float("inf")}),
-        lambda content: content["metrics"].update({"num-examples": 10**9}),
+# What a client sends after a round, and how the line about it begins.
+SPOILT = {
+    "not finite": (arrays_as(lambda v: v * np.float32(np.nan)), "tensor "),
+    "a huge value": (arrays_as(lambda v: np.full_like(v, 1e30)), "tensor "),
+    "no metrics": (lambda content: content.pop("metrics"), "its answer cannot be read"),
+    "no arrays": (
         lambda content: content.update({"arrays": content["metrics"]}),
-        nonsense,
-        immense,
-    ],
-    ids=["no metrics", "nan seconds", "inf examples", "10^9 examples", "no arrays", "nonsense", "immense"],
-)
-def test_an_answer_that_cannot_be_read_is_refused_too(fleet, said, spoil):
-    rows = fleet(spoil={102: spoil})
-    assert rows[-1]["refused"] == "1" and "client 2: refused: " in "\n".join(said)
-    assert np.isfinite(float(rows[-1]["seconds"]))
+        "its answer cannot be read",
+    ),
+    "nonsense": (bytes_of(b"", magic=b"nonsense"), "its answer cannot be read"),
+    # More than any memory holds.
+    "immense": (
+        bytes_of(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,), }"),
+        "its answer cannot be read",
+    ),
+    "seconds": (figure("seconds", float("nan")), "it says that it trained for nan s"),
+    "infinite": (figure("num-examples", float("inf")), "its answer cannot be read"),
+    "examples": (figure("num-examples", 10**9), "it says that it trained on 1000000000 examples"),
+    "digits": (figure("num-examples", 1e300), "it says that it trained on 1000000000"),
+}
+
+
+def test_what_no_sound_client_sends_is_refused_with_its_name(fleet, said):
+    spoil = {101 + k: change for k, (change, _) in enumerate(SPOILT.values())}
+    rows = fleet(1 + len(spoil), {"concentration": 100.0, "rounds": 1}, spoil=spoil)
+    assert (rows[-1]["trained"], rows[-1]["refused"]) == ("1", str(len(SPOILT)))
+    for k, (_, begins) in enumerate(SPOILT.values(), 1):
+        assert any(line.startswith(f"fleet: client {k}: refused: {begins}") for line in said), k
+    assert not any("client 0" in line or len(line) > 300 for line in said)
+    assert np.isfinite([float(rows[-1]["seconds"]), float(rows[-1]["loss"])]).all()
 
 
 def test_a_client_that_does_not_answer_is_left_out(fleet, said):
     rows = fleet(dead={101}, failing={102})
     assert rows[-1]["trained"] == "1" and rows[-1]["silent"] == "2" and rows[-1]["refused"] == "0"
-    assert "node 101: no answer" in "\n".join(said)
-    assert "client 2: ValueError: no images" in "\n".join(said)
+    assert "fleet: node 101: no answer; the round goes on without it" in said
+    assert "fleet: client 2: ValueError: no [2Jimages; the round goes on without it" in said
 
 
 def many_images(content):
     """Statistics of 10^9 images; all but their number is plausible."""
-    from flwr.app import Array
-
-    arrays = content["arrays"]
-    counts = arrays["counts"].numpy()
-    for name in list(arrays):
-        arrays[name] = Array(arrays[name].numpy() * np.float32(1e9 / counts.sum()))
+    factor = np.float32(1e9 / content["arrays"]["counts"].numpy().sum())
+    arrays_as(lambda v: v * factor)(content)
 
 
-def test_a_client_with_made_up_images_is_out_from_its_first_word(fleet, said):
-    rows = fleet(spoil_query={101: many_images})
-    assert "client 1: refused: " in "\n".join(said)
-    assert [row["trained"] for row in rows] == ["", "2", "2"]
-    assert (101, "train") not in fleet.nodes.asked, "what it trains is of no use"
-
-
-def test_a_late_client_describes_its_images_before_it_trains(fleet, said):
-    def greedy(content):
-        content["metrics"]["num-examples"] = 10**9
-
-    rows = fleet(late={102}, clients=2, rounds=3, spoil={102: greedy})
-    of_late = [kind for node, kind in fleet.nodes.asked if node == 102]
-    assert of_late == ["query", "train"], "it came after the first round"
-    assert [row["trained"] for row in rows] == ["", "2", "2", "2"] and rows[-1]["refused"] == "1"
-    assert "client 2: refused: it says that it trained on 1000000000 examples" in "\n".join(said)
-
-
-def test_a_late_client_with_made_up_images_never_trains(fleet, said):
-    fleet(late={102}, clients=2, rounds=3, spoil_query={102: many_images})
-    assert [kind for node, kind in fleet.nodes.asked if node == 102] == ["query"]
-    assert "client 2: refused: " in "\n".join(said)
+def test_made_up_images_and_times_are_out_from_the_first_word_whenever_it_is_said(fleet, said):
+    rows = fleet(
+        6,
+        {"concentration": 100.0, "rounds": 3},
+        late={104, 105},
+        spoil_query={
+            101: many_images,
+            102: figure("full-seconds", 1e300),
+            103: lambda content: content["metrics"].update({"full-seconds": 0.0, "pass-seconds": 0.0}),
+            104: many_images,
+        },
+        spoil={105: figure("num-examples", 10**9)},
+    )
+    asked = {node: [kind for other, kind in fleet.nodes.asked if other == node] for node in range(101, 106)}
+    assert asked == {**dict.fromkeys(range(101, 105), ["query"]), 105: ["query", "train"]}
+    assert [(row["trained"], row["refused"]) for row in rows[1:]] == [("1", "0"), ("1", "1"), ("1", "1")]
+    text = "\n".join(said)
+    for client, why in {1: "it says that it has", 2: "passes", 3: "passes", 4: "it says that it has"}.items():
+        assert f"client {client}: refused: {why}" in text
+    assert "client 5: refused: it says that it trained on 1000000000 examples" in text
 
 
 def test_a_second_answer_of_a_client_does_not_count(fleet):
-    once, twice = fleet(seed=3), fleet(seed=3, twice={101})
+    once, twice = (fleet(settings={"seed": 3}, twice=nodes) for nodes in ((), {101}))
     for name in ("trained", "accuracy", "loss", "megabytes"):
         assert [row[name] for row in once] == [row[name] for row in twice]
 
@@ -213,24 +231,18 @@ def test_clients_cannot_take_the_name_of_others_nor_write_lines_of_their_own(fle
     def named(name):
         return lambda content: content["about"].update({"name": name})
 
-    def poison(content):
-        content["metrics"]["num-examples"] = 10**9
-
+    names = ["client 0", "x\nfleet: client 0: refused: lies" + "y" * 900, "node 104", ""]
+    nodes = range(101, 101 + len(names))
     fleet(
-        spoil_query={101: named("client 0"), 102: named("x\nfleet: client 0: refused: lies" + "y" * 900)},
-        spoil={101: poison, 102: poison},
+        5,
+        {"concentration": 100.0, "rounds": 1},
+        spoil_query={node: named(name) for node, name in zip(nodes, names)},
+        spoil=dict.fromkeys(nodes, figure("num-examples", 10**9)),
     )
-    assert "client 0 (node 101): refused" in "\n".join(said)
-    assert not any(line.startswith("fleet: client 0: refused") for line in said)
+    refused = [line.split(": refused: it ")[0] for line in said if ": refused: it " in line]
+    assert refused[0] == "fleet: client 0 (node 101)" and refused[1].startswith("fleet: x fleet: client 0: ")
+    assert refused[2:] == ["fleet: node 104 (node 103)", "fleet: node 104"]
     assert all("\n" not in line and len(line) < 300 for line in said)
-
-
-def test_each_round_says_what_it_got_and_how_long_the_rest_takes(fleet, said):
-    fleet()
-    lines = [line for line in said if line.startswith("fleet: round ")]
-    assert [line.split(":")[1] for line in lines] == [" round 1 of 2", " round 2 of 2"]
-    assert all("accuracy " in line and "3 trained" in line for line in lines)
-    assert lines[0].endswith(" left") and "; all took " in lines[1]
 
 
 def test_images_in_files_are_decoded_once_for_all_rounds_and_clients(flwr, tf, image_folder):

@@ -45,34 +45,27 @@ def halved(x):
     return x / 2
 
 
-def _with(layer, num_classes):
-    pixels = tf.keras.Input((32, 32, 3))
-    features = layer(layers.Conv2D(4, 3, strides=2)(layers.Rescaling(1 / 255)(pixels)))
-    return tf.keras.Model(pixels, layers.Dense(num_classes)(layers.GlobalAveragePooling2D()(features)))
+def _with(layer):
+    """A function that makes a network with the layer that `layer` makes."""
+
+    def make(num_classes):
+        pixels = tf.keras.Input((32, 32, 3))
+        features = layer()(layers.Conv2D(4, 3, strides=2)(layers.Rescaling(1 / 255)(pixels)))
+        return tf.keras.Model(pixels, layers.Dense(num_classes)(layers.GlobalAveragePooling2D()(features)))
+
+    return make
 
 
-def scaled(num_classes):
-    return _with(Scale(2.0), num_classes)
+scaled = _with(lambda: Scale(2.0))
+registered = _with(lambda: Registered(2.0))
+forgetful = _with(lambda: Forgetful(2.0))
+unsaved = _with(lambda: Unsaved(2.0))
+by_function = _with(lambda: layers.Activation(halved))
 
 
-def registered(num_classes):
-    return _with(Registered(2.0), num_classes)
-
-
-def forgetful(num_classes):
-    return _with(Forgetful(2.0), num_classes)
-
-
-def unsaved(num_classes):
-    return _with(Unsaved(2.0), num_classes)
-
-
-def by_function(num_classes):
-    return _with(layers.Activation(halved), num_classes)
-
-
-def of_a_local_class(num_classes):
+@_with
+def of_a_local_class():
     class Local(Scale):
         pass
 
-    return _with(Local(2.0), num_classes)
+    return Local(2.0)

@@ -14,8 +14,17 @@ def _network(input_shape, num_classes):
     return tf.keras.Model(pixels, layers.Dense(num_classes, name="head")(features))
 
 
-def good(input_shape, num_classes):
-    return _network(input_shape, num_classes)
+good = _network
+
+
+def _ending(end):
+    """A function that makes a network whose output is what `end` makes of its logits."""
+
+    def make(input_shape, num_classes):
+        model = _network(input_shape, num_classes)
+        return tf.keras.Model(model.input, end(model.output))
+
+    return make
 
 
 def residual(input_shape, num_classes):
@@ -64,39 +73,22 @@ class _WithUnusedTensor(layers.Layer):
         return inputs
 
 
-def unconnected(input_shape, num_classes):
-    model = _network(input_shape, num_classes)
-    return tf.keras.Model(model.input, _WithUnusedTensor(name="idle")(model.output))
+unconnected = _ending(lambda logits: _WithUnusedTensor(name="idle")(logits))
+softmax = _ending(lambda logits: layers.Softmax()(logits))
+softmax_by_function = _ending(lambda x: layers.Dense(x.shape[-1], activation=tf.nn.softmax)(x))
+sigmoid_by_function = _ending(lambda x: layers.Dense(x.shape[-1], activation=tf.nn.sigmoid)(x))
+two_outputs = _ending(lambda logits: [logits, logits])
+
+
+@_ending
+def softmax_inside(logits):
+    classes = logits.shape[-1]
+    head = [layers.Dense(classes), layers.Softmax(), layers.Reshape((classes,))]
+    return tf.keras.Sequential(head)(logits)
 
 
 def too_wide(input_shape, num_classes):
     return _network(input_shape, num_classes + 1)
-
-
-def softmax(input_shape, num_classes):
-    model = _network(input_shape, num_classes)
-    return tf.keras.Model(model.input, layers.Softmax()(model.output))
-
-
-def softmax_by_function(input_shape, num_classes):
-    model = _network(input_shape, num_classes)
-    return tf.keras.Model(model.input, layers.Dense(num_classes, activation=tf.nn.softmax)(model.output))
-
-
-def sigmoid_by_function(input_shape, num_classes):
-    model = _network(input_shape, num_classes)
-    return tf.keras.Model(model.input, layers.Dense(num_classes, activation=tf.nn.sigmoid)(model.output))
-
-
-def softmax_inside(input_shape, num_classes):
-    model = _network(input_shape, num_classes)
-    head = tf.keras.Sequential([layers.Dense(num_classes), layers.Softmax(), layers.Reshape((num_classes,))])
-    return tf.keras.Model(model.input, head(model.output))
-
-
-def two_outputs(input_shape, num_classes):
-    model = _network(input_shape, num_classes)
-    return tf.keras.Model(model.input, [model.output, model.output])
 
 
 def a_map(input_shape, num_classes):

@@ -13,15 +13,13 @@ from elastictrainer.selection.schemes import SCHEMES
 from run_builders import make_run
 
 
-@pytest.mark.parametrize("suffix, start", [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
-def test_every_format(runs, tmp_path, suffix, start):
-    drawing.save(curves(runs), tmp_path / f"x.{suffix}")
-    assert (tmp_path / f"x.{suffix}").read_bytes().startswith(start)
-    assert sorted(p.name for p in tmp_path.glob(".*")) == []
-
-
-def test_the_data_drawn_is_written(runs, tmp_path):
-    drawing.save_data(curves(runs), tmp_path / "x.csv")
+def test_a_picture_is_written_in_every_format_and_its_data_as_a_table(runs, tmp_path):
+    drawn = curves(runs)
+    for suffix, start in {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}.items():
+        drawing.save(drawn, tmp_path / f"x.{suffix}")
+        assert (tmp_path / f"x.{suffix}").read_bytes().startswith(start)
+    assert not list(tmp_path.glob(".*"))
+    drawing.save_data(drawn, tmp_path / "x.csv")
     with open(tmp_path / "x.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 9 and rows[0]["label"] == "full" and float(rows[2]["accuracy"]) == pytest.approx(84)

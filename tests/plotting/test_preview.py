@@ -22,15 +22,12 @@ def test_images_as_they_are_and_as_augmented(tf, image_folder, tmp_path):
     assert (tmp_path / "sheet.png").stat().st_size > 5000
 
 
-def test_a_model_without_augmentation_shows_the_image_itself(tf, image_folder, tmp_path):
+def test_without_augmentation_it_shows_the_image_itself_also_of_a_folder_of_classes(tf, image_folder):
     from elastictrainer.plotting import preview
 
-    config = tmp_path / "c.yaml"
-    config.write_text(f"model: demo\ndataset: {image_folder}\n")
-    squares = [
-        axes.get_images()[0].get_array()
-        for axes in preview.data(preview.preview_settings(str(config))).figure.axes
-    ]
+    drawn = preview.data(preview.TrainSettings(model="demo", dataset=str(image_folder / "train")))
+    assert {row["class"] for row in drawn.rows} == {"dark", "light"}
+    squares = [axes.get_images()[0].get_array() for axes in drawn.figure.axes]
     assert all(np.array_equal(squares[0], other) for other in squares[1:6])
 
 
@@ -40,10 +37,3 @@ def test_a_data_set_alone_has_the_default_settings_and_an_unknown_one_is_refused
     assert preview.preview_settings(str(image_folder)).dataset == str(image_folder)
     with pytest.raises(UsageError, match="unknown data set"):
         preview.data(preview.preview_settings("nowhere"))
-
-
-def test_a_folder_of_classes_needs_no_parts(tf, image_folder):
-    from elastictrainer.plotting import preview
-
-    drawn = preview.data(preview.TrainSettings(model="demo", dataset=str(image_folder / "train")))
-    assert {row["class"] for row in drawn.rows} == {"dark", "light"}

@@ -35,8 +35,7 @@ MEASURE = """<script>document.title = JSON.stringify({
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1200, 500])
-def test_the_report_is_readable_in_a_browser(runs, tmp_path, width):
+def test_the_report_is_readable_in_a_browser(runs, tmp_path):
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
@@ -44,27 +43,22 @@ def test_the_report_is_readable_in_a_browser(runs, tmp_path, width):
     page = tmp_path / "measured.html"
     page.write_text((tmp_path / "r.html").read_text().replace("</body>", MEASURE + "</body>"))
     options = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
-    options += " --disable-component-update --disable-sync --hide-scrollbars"
-    command = [
-        browser,
-        *options.split(),
-        f"--user-data-dir={tmp_path / 'profile'}",
-        f"--window-size={width},3000",
-    ]
-    shown = subprocess.run(
-        [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=280
-    ).stdout
-    measured = json.loads(html.unescape(re.search("<title>(.*?)</title>", shown, re.S)[1]))
-    assert shown.count("<section>") == 3 and "84.00 %" in shown
-    assert measured["wide"] <= measured["window"]  # nothing sticks out to the right
-    assert len(measured["pictures"]) == 1 + 1 + 2 + 2 and all(measured["pictures"])
-    assert max(measured["lines"]) < 2  # a number is not broken into lines
-    assert measured["scripts"] == 0
-    picture = tmp_path / "page.png"
-    subprocess.run(
-        [*command, f"--screenshot={picture}", page.as_uri()], capture_output=True, timeout=280, check=True
-    )
-    pixels = np.asarray(Image.open(picture).convert("RGB")).reshape(-1, 3)
+    options += f" --disable-component-update --disable-sync --user-data-dir={tmp_path / 'profile'}"
+
+    def shown(width, *more):
+        command = [browser, *options.split(), "--hide-scrollbars", f"--window-size={width},3000", *more]
+        return subprocess.run([*command, page.as_uri()], capture_output=True, timeout=280, check=True).stdout
+
+    for width in (1200, 500):
+        text = shown(width, "--dump-dom").decode()
+        assert text.count("<section>") == 3 and "84.00 %" in text
+        measured = json.loads(html.unescape(re.search("<title>(.*?)</title>", text, re.S)[1]))
+        assert measured["wide"] <= measured["window"]  # nothing sticks out to the right
+        assert len(measured["pictures"]) == 1 + 1 + 2 + 2 and all(measured["pictures"])
+        assert max(measured["lines"]) < 2  # a number is not broken into lines
+        assert measured["scripts"] == 0
+    shown(1200, f"--screenshot={tmp_path / 'page.png'}")
+    pixels = np.asarray(Image.open(tmp_path / "page.png").convert("RGB")).reshape(-1, 3)
     for scheme in ("full", "elastic"):
         colour = np.array(matplotlib.colors.to_rgb(drawing.SCHEMES[scheme][0])) * 255
         drawn = np.abs(pixels - colour).max(axis=1) < 60  # a thin line, drawn small, is mixed with white

@@ -10,10 +10,17 @@ from elastictrainer.profiler.memory import StepMemory
 from run_builders import NAMES, make_profile
 
 
-def test_times_add_up_to_the_step():
-    rows = tensors.by_layer(make_profile()).rows
-    assert [row["tensor"] for row in rows] == NAMES[::-1]
-    assert sum(row["t_dy_ms"] + row["t_dw_ms"] for row in rows) == pytest.approx(18)
+def test_times_add_up_to_the_step_and_memory_is_beside_them_where_the_profile_has_it():
+    profile = make_profile()
+    held = CostGroups.prefixes(np.ones(12))  # the first tensor holds all, the last one what is its own
+    nothing = CostGroups.singletons(np.zeros(12))
+    profile.memory = StepMemory(held, nothing, 12.0, 0.0, 99.0, 4, nothing)
+    drawn = tensors.by_layer(profile)
+    time, memory = drawn.figure.axes[1].get_lines()
+    assert (time.get_label(), memory.get_label()) == ("time", "memory")
+    np.testing.assert_allclose(memory.get_ydata()[[0, -1]], [100, 100 * 13 / 24])
+    assert [row["tensor"] for row in drawn.rows] == NAMES[::-1]
+    assert sum(row["t_dy_ms"] + row["t_dw_ms"] for row in drawn.rows) == pytest.approx(18)
 
 
 def test_a_profile_is_drawn_by_layer_from_the_input_to_the_output():
@@ -36,36 +43,19 @@ def test_a_profile_is_drawn_by_layer_from_the_input_to_the_output():
     assert {row["layer"] for row in drawn.rows} == {f"layer_{k}" for k in range(6)}
 
 
-def test_memory_is_drawn_beside_time_where_the_profile_has_it():
-    profile = make_profile()
-    held = CostGroups.prefixes(np.ones(12))  # the first tensor holds all, the last one what is its own
-    nothing = CostGroups.singletons(np.zeros(12))
-    profile.memory = StepMemory(held, nothing, 12.0, 0.0, 99.0, 4, nothing)
-    time, memory = tensors.by_layer(profile).figure.axes[1].get_lines()
-    assert (time.get_label(), memory.get_label()) == ("time", "memory")
-    np.testing.assert_allclose(memory.get_ydata()[[0, -1]], [100, 100 * 13 / 24])
-
-
 def test_a_selection_is_a_row_and_a_tensor_a_column(runs):
-    drawn = tensors.selection(runs[1])
-    cells = drawn.figure.axes[0].images[0].get_array()
-    assert cells.shape == (2, 12)
-    np.testing.assert_array_equal(
-        ~np.ma.getmaskarray(np.ma.masked_invalid(cells)), [[False] * 11 + [True], [False] * 9 + [True] * 3]
-    )
-    assert sum(row["selected"] for row in drawn.rows) == 4
-    with pytest.raises(UsageError, match="no selection"):
-        tensors.selection(runs[0])
-
-
-def test_the_legend_says_what_grey_is_and_the_title_whose_run_it_is(runs):
     runs[1].write_config({**runs[1].config(), "model": "tiny"})
-    axes = tensors.selection(runs[1]).figure.axes[0]
-    (words,) = axes.get_legend().get_texts()
+    drawn = tensors.selection(runs[1])
+    axes = drawn.figure.axes[0]
+    cells = np.ma.getmaskarray(np.ma.masked_invalid(axes.images[0].get_array()))
+    np.testing.assert_array_equal(~cells, [[False] * 11 + [True], [False] * 9 + [True] * 3])
+    assert sum(row["selected"] for row in drawn.rows) == 4
+    (words,), (patch,) = axes.get_legend().get_texts(), axes.get_legend().get_patches()
     assert words.get_text().startswith("not trained")
-    (patch,) = axes.get_legend().get_patches()
     np.testing.assert_allclose(patch.get_facecolor(), axes.images[0].cmap.get_bad())
     assert "elastic, rho 0.5\ntiny on birds" in axes.get_title()
+    with pytest.raises(UsageError, match="no selection"):
+        tensors.selection(runs[0])
 
 
 @pytest.mark.parametrize("count, expected", [(3, ["c0", "c1", "c2"]), (25, [f"c{3 * k}" for k in range(9)])])

@@ -84,7 +84,7 @@ def test_interrupt_is_status_130(workshop):
 def test_a_run_in_a_given_time_leaves_a_whole_folder_and_can_be_given_more(tmp_path):
     make_images(tmp_path / "images", train=24)
     options = ("--dataset", "images", "--scheme", "full", "--output", "timed")
-    said = run(tmp_path, "et-train", *SMALL[:4], *options, "--time", "20s")
+    said = run(tmp_path, "et-train", *SMALL[:4], *options, "--time", "15s")
     assert "head solved in" in said
     first = json.loads((tmp_path / "timed" / "summary.json").read_text())
     assert first["rho_requested"] is None and first["accuracy"] > 0.5

@@ -13,31 +13,25 @@ def test_a_run_is_exported_with_its_card_and_int8_keeps_the_accuracy(tf, tmp_pat
 
     monkeypatch.chdir(tmp_path)
     images, labels = write_digits("digits", 6)
-    options = [
-        *"--model demo --dataset digits --batch-size 16 --learning-rate 0.003 --scheme".split(),
-        *"full".split(),
-    ]
-    assert train.main([*options, "--epochs", "1", "--output", "run", "--export", "tflite,keras"]) == 0
+    options = "--model demo --dataset digits --batch-size 16 --learning-rate 0.003 --scheme full --epochs 1"
+    assert train.main([*options.split(), "--output", "run", "--export", "tflite,keras"]) == 0
     formats = ["--format", "tflite-int8", "--format", "tflite-full-int8"]
     assert export.main(["run", *formats, "--output", "out"]) == 0
     assert "written: out/model-full-int8.tflite" in capsys.readouterr().out
-    right = [
-        (tflite(tf, path, images.astype(np.float32)).argmax(axis=1) == labels).mean()
-        for path in ("run/export/model.tflite", "out/model-int8.tflite")
-    ]
-    trained = tf.keras.models.load_model("run/model.keras")
-    assert right[0] == pytest.approx(
-        (trained.predict(images.astype(np.float32), verbose=0).argmax(axis=1) == labels).mean()
-    )
-    assert abs(right[0] - right[1]) <= 0.03
-    integers = predictor.load("out/model-full-int8.tflite")(images.astype(np.float32))
-    # Of 8-bit activations a few answers near a tie change: three images in a hundred, as of 8-bit weights.
-    assert abs(right[0] - (integers.argmax(axis=1) == labels).mean()) <= 0.03
+    pixels = images.astype(np.float32)
+
+    def right(answers):
+        return (answers.argmax(axis=1) == labels).mean()
+
+    exact = right(tf.keras.models.load_model("run/model.keras").predict(pixels, verbose=0))
+    assert right(tflite(tf, "run/export/model.tflite", pixels)) == pytest.approx(exact)
+    # Of 8-bit numbers a few answers near a tie change: three images in a hundred.
+    assert abs(right(tflite(tf, "out/model-int8.tflite", pixels)) - exact) <= 0.03
+    assert abs(right(predictor.load("out/model-full-int8.tflite")(pixels)) - exact) <= 0.03
     said = (tmp_path / "out" / "README.md").read_text()
-    assert (
-        "# demo for digits" in said and "model-int8.tflite" in said and "0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in said
-    )
-    assert f"{100 * right[0]:.1f} % with these weights" in said
+    for words in ("# demo for digits", "model-int8.tflite", "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"):
+        assert words in said
+    assert f"{100 * exact:.1f} % with these weights" in said
     assert "`model-full-int8.tflite` | integers only" in said
     (tmp_path / "digits").rename(tmp_path / "elsewhere")
     capsys.readouterr()

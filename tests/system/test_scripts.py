@@ -22,12 +22,19 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 FIGURES = ["figure15", "figure15ad", *(f"figure{k}" for k in range(16, 24)), "table2"]
 
 
-def run(script, folder, status=0, arguments=(), **settings):
-    bin_folder = str(Path(sys.executable).parent)
-    path = f"{bin_folder}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", **settings}
-    command = ["bash", str(SCRIPTS / f"{script}.sh"), *arguments]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, env=environment)
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
+def run(command, folder, status=0, **settings):
+    """What a command says, which is run in `folder` with `settings` in its environment."""
+    result = subprocess.run(
+        [*map(str, command)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={**os.environ, "PATH": PATH, "TF_CPP_MIN_LOG_LEVEL": "3", **settings},
+    )
     assert result.returncode == status, result.stdout + result.stderr
     return result.stdout + result.stderr
 
@@ -55,20 +62,23 @@ def dry(here):
     return functools.partial(here, DRY_RUN="1")
 
 
-@pytest.mark.parametrize("arguments", [(), ("figure14",), ("figure15", "figure16")])
-def test_a_figure_without_a_valid_name_is_status_2_and_the_names_are_listed(here, arguments):
-    said = here(*arguments, status=2)
-    assert "bash scripts/figure.sh NAME" in said and all(f" {name}" in said for name in FIGURES)
+@pytest.mark.parametrize(
+    "arguments, settings, said",
+    [
+        *((names, {}, "bash scripts/figure.sh NAME") for names in ((), ("figure14",), FIGURES[:2])),
+        (["figure22"], {"FORMAT": "doc"}, "none of: png pdf svg"),
+        (["figure22"], {"SEEDS": "0,1"}, "is no list of seeds"),
+    ],
+)
+def test_what_cannot_be_made_is_status_2(here, arguments, settings, said):
+    found = here(*arguments, status=2, **settings)
+    assert said in found and (settings or all(f" {name}" in found for name in FIGURES))
 
 
 def test_shellcheck_is_content():
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not on this machine")
-    scripts = [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("benchmarks/*.sh")]
-    result = subprocess.run(
-        ["shellcheck", *map(str, scripts)], cwd=SCRIPTS.parent, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stdout
+    run(["shellcheck", *SCRIPTS.glob("*.sh"), *SCRIPTS.glob("benchmarks/*.sh")], SCRIPTS.parent)
 
 
 def test_a_finished_run_is_kept_and_one_of_other_options_is_an_error(tmp_path):
@@ -80,22 +90,15 @@ def test_a_finished_run_is_kept_and_one_of_other_options_is_an_error(tmp_path):
     fake.chmod(0o755)
     script = f'source "{SCRIPTS}/train_run.sh"; train_run runs/mine "$@"'
 
-    def train(*options):
-        result = subprocess.run(
-            ["bash", "-c", script, "bash", *options],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-        )
-        return result.returncode, result.stdout + result.stderr
+    def train(rho, status=0):
+        words = ["bash", "-c", script, "bash", "--rho", rho, "--dataset", "my images"]
+        return run(words, tmp_path, status, PATH=f"{tmp_path}:{PATH}")
 
-    assert train("--rho", "0.5", "--dataset", "my images") == (0, "")
-    assert train("--rho", "0.5", "--dataset", "my images") == (0, "kept: runs/mine\n")
-    status, said = train("--rho", "0.25", "--dataset", "my images")
-    assert status == 2 and "runs/mine.options" in said and "OUTPUT" in said
+    assert train("0.5") == "" and train("0.5") == "kept: runs/mine\n"
+    said = train("0.25", status=2)
+    assert "runs/mine.options" in said and "OUTPUT" in said
     shutil.rmtree(tmp_path / "runs" / "mine")
-    assert train("--rho", "0.25", "--dataset", "my images") == (0, "")
+    assert train("0.25") == ""
 
 
 def test_dry_run_prints_commands_and_trains_nothing(dry, tmp_path):
@@ -111,8 +114,8 @@ def test_dry_run_prints_commands_and_trains_nothing(dry, tmp_path):
     assert "--scheme full" not in dry("figure17", EGO="1", RHOS="0.5")
 
 
-def test_a_profile_that_cannot_be_made_is_a_failure(tmp_path):
-    said = run("figure", tmp_path, status=1, arguments=["figure22"], DATASET="nowhere", MODEL="demo")
+def test_a_profile_that_cannot_be_made_is_a_failure(here):
+    said = here("figure22", status=1, DATASET="nowhere", MODEL="demo", PATH=PATH)
     assert "failed: figures-output/profiles/nowhere_demo.json" in said
 
 
@@ -142,18 +145,10 @@ def test_what_is_set_makes_runs_of_their_own(dry, settings, trainings, option, f
 
 
 def test_help_says_what_can_be_set_and_what_each_figure_is(tmp_path):
-    said = run("figure", tmp_path, arguments=["--help"])
+    said = run(["bash", SCRIPTS / "figure.sh", "--help"], tmp_path)
     for setting in ("QUICK", "DRY_RUN", "SEEDS", "FORMAT", "OUTPUT"):
         assert re.search(rf"^  .*{setting}", said, re.M)
     assert all(re.search(rf"^    {name} +[A-Z].+\.$", said, re.M) for name in FIGURES)
-
-
-@pytest.mark.parametrize(
-    "setting, message",
-    [({"FORMAT": "doc"}, "none of: png pdf svg"), ({"SEEDS": "0,1"}, "is no list of seeds")],
-)
-def test_a_setting_that_cannot_be_honoured_is_status_2(dry, setting, message):
-    assert message in dry("figure22", status=2, **setting)
 
 
 QUICK = {"QUICK": "1", "EPOCHS": "1", "DATASET": "digits", "RHO": "0.5", "RHOS": "0.5"}
@@ -223,8 +218,9 @@ def test_figure_on_the_embedded_data(output, quick, name):
         assert ("full", "auto") not in forms
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_finished_runs_are_used_again_and_a_failed_one_is_named(output, quick):
+    quick("figure22", **QUICK)
     said = quick("figure22", **QUICK)
     assert "kept:" in said and "epoch 1/1" not in said
     shutil.copytree(output / "figures-output" / "profiles", output / "broken" / "profiles")
@@ -240,7 +236,8 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
     settings["ONLY"] = "seed?/[efB]*[19]"  # full-1, elastic-0.9, ByLargestGradient-0.9
     settings.update(OUTPUT="out", PYTHONPATH=str(Path(__file__).parents[1] / "helpers"))
     options = ("--image-size", "16", "--learning-rate", "0.003", "--calibration-seconds", "2")
-    said = run("benchmarks/real_images", tmp_path, SEEDS="0 1", arguments=options, **settings)
+    command = ["bash", SCRIPTS / "benchmarks" / "real_images.sh", *options]
+    said = run(command, tmp_path, SEEDS="0 1", **settings)
     for runs in (r"elastic, rho 0.9 \(2 runs\) .* ± ", r"full \(2 runs\) "):
         assert re.search(f"^{runs}", said, re.M), said
     assert {path.name for path in (tmp_path / "out").glob("*.*")} == {
@@ -254,20 +251,21 @@ def test_seeds_are_averaged_on_real_images(tmp_path):
         f"{name},{seed}" for name in ("ByLargestGradient-0.9", "elastic-0.9", "full-1") for seed in (0, 1)
     ]
     assert re.search(r"^ByLargestGradient-0.9 +2 +\S+ ± ", said, re.M)
-    again = run("benchmarks/real_images", tmp_path, SEEDS="0 1", arguments=options, **settings)
+    again = run(command, tmp_path, SEEDS="0 1", **settings)
     assert again.count("kept: out/seed") == 6 and "epoch 1/1" not in again
 
 
-def test_rows_of_runs_are_summarised_and_drawn(tmp_path):
+def test_rows_of_runs_are_summarised_and_drawn(script, tmp_path, monkeypatch, capsys):
     rows = ["run,seed,accuracy,training s,achieved,predicted,replayed,recorded MB,selecting"]
     rows += ["full-12,0,90,100,1,1,,,", "full-6,0,80,50,,,,,", "full,0,90,100,1,1,,,", "other,0,1,1,,,,,"]
     rows += ["elastic-0.5,0,88,50,0.5,0.5,75,1,5", "elastic-0.5,1,89,52,0.5,0.5,75,1,5"]
     rows += ["elastic-0.5-without,0,85,50,0.5,0.5,,,2", "traditional-tl,0,70,6,0.06,0.07,83,8,5"]
     (tmp_path / "runs.csv").write_text("\n".join(rows) + "\n")
-    command = [sys.executable, str(SCRIPTS / "benchmarks" / "summarise_runs.py")]
     options = ["--csv", str(tmp_path / "runs.csv"), "--plot", str(tmp_path / "picture.png")]
-    said = subprocess.run([*command, *options], capture_output=True, text=True, check=True).stdout
-    assert "88.5 ± 0.71" in said and (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr("sys.argv", ["summarise_runs.py", *options])
+    script("summarise_runs").main()
+    assert "88.5 ± 0.71" in capsys.readouterr().out
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
@@ -288,16 +286,9 @@ def test_an_environment_that_was_left_half_made_is_completed(tmp_path, damage):
     def prepare(extra=""):
         command = "source scripts/environment.sh; install() { :; }; "
         command += f"prepare_environment {extra} && python -m pip --version"
-        said = subprocess.run(
-            ["bash", "-c", command],
-            cwd=repository,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHON": sys.executable, "STACK": ""},
-        )
-        *lines, last = said.stdout.splitlines()
-        assert said.returncode == 0 and "a path with spaces/.venv" in last, said.stderr
-        return any(line.startswith("installing") for line in lines)
+        said = run(["bash", "-c", command], repository, PYTHON=sys.executable, STACK="")
+        assert "a path with spaces/.venv" in said.splitlines()[-1]
+        return "\ninstalling" in f"\n{said}"
 
     (repository / ".venv" / "installed").write_text("of the interpreter before\n")
     assert prepare("test") and (repository / ".venv" / "mine").read_text() == "stays"

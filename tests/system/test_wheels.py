@@ -1,29 +1,17 @@
 """The wheels that pyproject.toml's platform markers resolve to; scripts/resolve_wheels.py makes the table."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-WHEELS = json.loads((REPOSITORY / "tests" / "files" / "wheels.json").read_text())
-
-
-def requirements(platform):
-    spec = importlib.util.spec_from_file_location(
-        "requirements_of", REPOSITORY / "scripts" / "requirements_of.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    python, machine = platform.split()
-    return module.requirements(python, machine, [])
+WHEELS = json.loads((Path(__file__).resolve().parents[1] / "files" / "wheels.json").read_text())
 
 
 @pytest.mark.parametrize("platform", WHEELS)
-def test_the_markers_ask_for_what_the_table_has(platform):
+def test_the_markers_ask_for_what_the_table_has(script, platform):
     wheels = WHEELS[platform]
-    asked = requirements(platform)
+    asked = script("requirements_of").requirements(*platform.split(), [])
     names = [requirement.name for requirement in asked]
     assert len(names) == len(set(names)), "two markers hold at once"
     for requirement in asked:
