@@ -11,7 +11,7 @@ runs of the output folder are kept. The table has each way's best rate, by the m
     python scripts/benchmarks/race.py --csv race_cub100.csv --plot race.png --title "MobileNetV2 on CUB100"
 
 With --plot nothing is trained: the file's rows of Keras 2, each with a time or rho, become a picture of
-accuracy over minutes of training; several seeds become their mean.
+accuracy over minutes of training, at the best rate of each; several seeds become their mean.
 """
 
 import argparse
@@ -68,10 +68,14 @@ def draw(path, picture, title):
     with open(path, newline="") as file:
         for row in (row for row in csv.DictReader(file) if row.get("stack", "Keras 2") == "Keras 2"):
             minutes = float(row["training_s"] or 0) / 60
-            found[row["way"]][row["setting"]].append((minutes, float(row["accuracy"])))
+            found[row["way"]][row["setting"], row["rate"]].append((minutes, float(row["accuracy"])))
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     for way, settings in found.items():
-        points = sorted((*np.mean(runs, axis=0), name, len(runs)) for name, runs in settings.items())
+        best_rate = {}
+        for (name, _), runs in settings.items():
+            point = (*np.mean(runs, axis=0), name, len(runs))
+            best_rate[name] = max(point, best_rate.get(name, point), key=lambda point: point[1])
+        points = sorted(best_rate.values())
         style = of_scheme(way)
         minutes, accuracies = [p[0] for p in points], [p[1] for p in points]
         axes.plot(minutes, accuracies, style.marker + "-", color=style.colour, label=way)
