@@ -25,21 +25,15 @@ def versions() -> Dict[str, Optional[str]]:
 
 def device() -> str:
     """Return the name of the GPU that TensorFlow sees, else of the processor, and if oneDNN was asked for."""
-    gpu = _gpu()
-    if gpu is not None:
-        return str(gpu.get("device_name", "GPU"))
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
     fields = _processor()
     name = fields.get("model name") or fields.get("Model") or fields.get("Hardware")
     kernels = {"0": ", no oneDNN", "1": ", oneDNN"}.get(os.environ.get("TF_ENABLE_ONEDNN_OPTS", ""), "")
     return f"{name or platform.processor() or 'CPU'} ({platform.machine()}{kernels})"
-
-
-def _gpu() -> Optional[Dict[str, Any]]:
-    """Return what is known of the first GPU that TensorFlow sees; None without one."""
-    import tensorflow as tf
-
-    gpus = tf.config.list_physical_devices("GPU")
-    return tf.config.experimental.get_device_details(gpus[0]) if gpus else None
 
 
 def _processor() -> Dict[str, str]:
@@ -50,9 +44,12 @@ def _processor() -> Dict[str, str]:
 
 def has_bfloat16() -> bool:
     """Return whether the GPU that TensorFlow sees, else the processor, says that it computes in bfloat16."""
-    gpu = _gpu()
-    if gpu is not None:
-        return bool(gpu.get("compute_capability", (0, 0)) >= (8, 0))
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        found = tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0))
+        return bool(found >= (8, 0))
     fields = _processor()
     flags = f"{fields.get('flags', '')} {fields.get('Features', '')}".split()  # x86, Arm
     return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
@@ -111,7 +108,7 @@ def peak_gpu_bytes() -> Optional[int]:
     """Return the most that TensorFlow's allocator has held on the first GPU; None without one."""
     import tensorflow as tf
 
-    if _gpu() is None:
+    if not tf.config.list_physical_devices("GPU"):
         return None
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
