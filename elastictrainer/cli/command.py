@@ -92,31 +92,26 @@ def _message_of(error: Exception) -> str:
     return f"failed: {kind if why == kind else f'{kind}: {why}'}\nRun again with --debug for details."
 
 
-class Unfailing:
+class _Unfailing:
     """A text stream like another one; once that cannot be written to, what is written is dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def write(self, text: str) -> int:
-        self._attempt(self._stream.write, text)
-        return len(text)
-
-    def flush(self) -> None:
-        self._attempt(self._stream.flush)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _attempt(self, action: Callable[..., object], *texts: str) -> None:
-        """Act; where that fails, let the file descriptor lead nowhere, so that nothing fails later."""
+    def write(self, text: str) -> int:
         try:
-            action(*texts)
+            self._stream.write(text)
+            self._stream.flush()  # here, where a failure is caught, and not when Python ends
         except (OSError, ValueError):  # ValueError: the stream was closed
-            with contextlib.suppress(OSError, ValueError):
-                null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, self._stream.fileno())
-                os.close(null)
+            with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as null:
+                os.dup2(null.fileno(), self._stream.fileno())  # so that what is left in it can be written
+        return len(text)
+
+    def flush(self) -> None:
+        self.write("")
 
 
 def prepare() -> None:
@@ -141,11 +136,6 @@ def prepare() -> None:
 def unfailing() -> Iterator[None]:
     """Let printing fail silently in this block."""
     prepare()
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = Unfailing(sys.stdout), Unfailing(sys.stderr)  # type: ignore[assignment]
-    try:
+    out, err = _Unfailing(sys.stdout), _Unfailing(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):  # type: ignore[type-var]
         yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        sys.stdout, sys.stderr = before

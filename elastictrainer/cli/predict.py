@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import sys
 import tempfile
@@ -45,36 +46,29 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
     with contextlib.ExitStack() as stack:
         shown = _pictures(options.images, stack)
-        problems = {file: pictures.find_problem(file) for file in shown}
-        files = [file for file, problem in problems.items() if not problem]
+        problems = pictures.find_problems(list(shown), thorough=True)
+        files = [file for file in shown if str(file) not in problems]
         if not files:
             raise UsageError(f"none of the pictures can be read: {abbreviated(list(problems.values()))}.")
         classifier = predictor.load(options.model, options.weights, options.trust_model)
-        for problem in filter(None, problems.values()):
+        for problem in problems.values():
             LOG.warning(f"et-predict: {problem}")
-        split = FileSplit(np.array(list(map(str, files))), np.arange(len(files)))
         width = max(map(len, shown.values()))
-        unread = dict(enumerate(files))
-        minibatches = scoring.probabilities(classifier, split, options.image_size, skip_damaged=True)
-        for numbers, rows in minibatches:
-            for number, row in zip(numbers, rows):
-                name = shown[unread.pop(int(number))]
-                classes = classifier.names(len(row))
-                best = np.argsort(-row, kind="stable")[: options.top]
-                top = {classes[k]: float(row[k]) for k in best}
-                if options.json:
-                    ranked = [{"class": each, "probability": round(p, 6)} for each, p in top.items()]
-                    line = json.dumps({"image": name, "classes": ranked}, ensure_ascii=False)
-                else:
-                    ranks = "   ".join(f"{each} {100 * p:.1f} %" for each, p in top.items())
-                    line = f"{name:<{width}}  {ranks}"
-                print(line, flush=True)
-        for file in unread.values():
-            problem = pictures.find_problem(file, thorough=True) or f"{file} (could not be read)"
-            LOG.warning(f"et-predict: {problem}")
-        failed = len(shown) - len(files) + len(unread)
-        if failed:
-            raise RunError(f"{failed} of {len(shown)} pictures could not be read.")
+        split = FileSplit(np.array(files, str), np.zeros(len(files), int))
+        minibatches = scoring.probabilities(classifier, split, options.image_size)
+        for file, row in zip(files, itertools.chain.from_iterable(minibatches)):
+            classes = classifier.names(len(row))
+            best = np.argsort(-row, kind="stable")[: options.top]
+            top = {classes[k]: float(row[k]) for k in best}
+            if options.json:
+                ranked = [{"class": each, "probability": round(p, 6)} for each, p in top.items()]
+                line = json.dumps({"image": shown[file], "classes": ranked}, ensure_ascii=False)
+            else:
+                ranks = "   ".join(f"{each} {100 * p:.1f} %" for each, p in top.items())
+                line = f"{shown[file]:<{width}}  {ranks}"
+            print(line, flush=True)
+        if problems:
+            raise RunError(f"{len(problems)} of {len(shown)} pictures could not be read.")
 
 
 def _pictures(asked: Sequence[str], stack: contextlib.ExitStack) -> Dict[Path, str]:

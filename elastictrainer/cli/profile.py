@@ -9,7 +9,7 @@ from typing import List, Optional, Sequence
 import numpy as np
 
 from elastictrainer.cli.command import make_parser, run
-from elastictrainer.experiment.options import check, given, parse, refuse_inapplicable
+from elastictrainer.experiment.options import check, parse, refuse_inapplicable
 from elastictrainer.experiment.settings import ProfileSettings
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.environment import load_tensorflow
@@ -27,8 +27,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
     parser = make_parser("et-profile", _DESCRIPTION, _EXAMPLE, _USAGE)
     settings, options = parse(ProfileSettings, arguments, parser)
     check(settings)
-    typed = given(ProfileSettings, options)
-    refuse_inapplicable(settings, typed)
+    refuse_inapplicable(settings, options.typed)
 
     load_tensorflow()
     import tensorflow as tf
@@ -37,7 +36,7 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
     settings = dataclasses.replace(settings, precision=profiling.choose_precision(settings))
     assembly.configure(settings.seed, precision=settings.precision)
-    dataset_given = "--dataset" in typed or settings.dataset != ProfileSettings().dataset
+    dataset_given = "--dataset" in options.typed or settings.dataset != ProfileSettings().dataset
     classes = assembly.count_classes(settings, dataset_given)
     model = assembly.make_model(settings, classes)
     shape = (*assembly.image_size(settings, model), model.input_shape[-1])

@@ -5,7 +5,7 @@ from typing import Optional, Sequence
 
 from elastictrainer.cli.command import make_parser, run, unfailing
 from elastictrainer.errors import UsageError
-from elastictrainer.experiment.options import given, inherit, parse, refuse_inapplicable
+from elastictrainer.experiment.options import inherit, parse, refuse_inapplicable
 from elastictrainer.experiment.settings import TrainSettings, parse_seconds
 from elastictrainer.experiment.start import last_unfinished, resume, start
 from elastictrainer.runs.run_folder import Record, RunFolder, spread
@@ -43,19 +43,18 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
         help="with --resume or --init-from: run the code that another person's run names in its settings",
     )
     settings, options = parse(TrainSettings, arguments, parser)
-    chosen = given(TrainSettings, options)
     if options.resume is not None:
-        _print_summary(_resume(options.resume, settings.time, chosen, options.trust_run))
+        _print_summary(_resume(options.resume, settings.time, options.typed, options.trust_run))
         return
     if settings.init_from:
-        settings = inherit(settings, chosen, options.trust_run)
+        settings = inherit(settings, options.typed, options.trust_run)
     else:
-        refuse_inapplicable(settings, chosen)
+        refuse_inapplicable(settings, options.typed)
     _print_summary(start(settings))
 
 
-def _resume(name: str, extra_time: Optional[str], chosen: Sequence[str], trust: bool) -> Record:
-    others = [option for option in chosen if option != "--time"]
+def _resume(name: str, extra_time: Optional[str], typed: Sequence[str], trust: bool) -> Record:
+    others = [option for option in typed if option != "--time"]
     if others:
         raise UsageError(
             f"--resume takes all settings from {name}/config.yaml; leave out {', '.join(others)}."

@@ -72,7 +72,7 @@ class ImageData:
                 f"{available / 1e9:.1f} GB. Leave --cache-images out."
             )
         kept = {
-            part: ArraySplit(decode_all(split, self.image_size, processors()), split.labels)
+            part: ArraySplit(decode_all(split, self.image_size), split.labels)
             for part, split in self.splits.items()
         }
         return replace(self, splits=kept)

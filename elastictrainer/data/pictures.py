@@ -8,8 +8,9 @@ import importlib.util
 import io
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, Iterator, Optional, Tuple, Union
+from typing import BinaryIO, Dict, Iterator, Optional, Sequence, Tuple, Union
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -150,6 +151,13 @@ def find_problem(file: File, thorough: bool = False) -> str:
     except Exception as error:  # Pillow raises many kinds
         return f"{file} ({cause(error)})"
     return ""
+
+
+def find_problems(files: Sequence[File], thorough: bool = False) -> Dict[str, str]:
+    """Return by their names the files that cannot be used, and why; see `find_problem`."""
+    with ThreadPoolExecutor(os.cpu_count() if thorough else 1) as threads:
+        found = threads.map(lambda file: find_problem(file, thorough), files)
+        return {str(file): problem for file, problem in zip(files, found) if problem}
 
 
 def cause(error: Exception) -> str:

@@ -12,7 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from elastictrainer.data import pictures
+from elastictrainer.data.pictures import Size
 from elastictrainer.errors import DamagedImages, DataError, UsageError, abbreviated, reason
+from elastictrainer.runs.environment import processors
 
 PARTS = {"train": "training", "val": "validation", "test": "test"}  # with a word for each
 UNSPLIT = "all"  # the only part of data that comes without any
@@ -23,7 +25,6 @@ REPLACE_BEGUN = "Replace them under their names; without them, begin a new run."
 
 Contents = Dict[str, object]  # what identifies the images of a part
 Example = Tuple[tf.Tensor, tf.Tensor]  # image (H, W, 3) float32 in 0..255, label () int64
-Size = pictures.Size
 
 
 class Split:
@@ -177,16 +178,16 @@ def in_graph(read: Callable[[Any], np.ndarray], size: Size) -> Callable[[tf.Tens
     return image
 
 
-def decode_in_order(split: Split, size: Size, workers: int) -> tf.data.Dataset:
-    """Return all examples of `split` in their stored order, decoded by `workers` threads."""
-    return split.ordered()(None).map(split.decoder(size), num_parallel_calls=workers)
+def decode_in_order(split: Split, size: Size) -> tf.data.Dataset:
+    """Return all examples of `split` in their stored order, decoded."""
+    return split.ordered()(None).map(split.decoder(size), num_parallel_calls=processors())
 
 
-def decode_all(split: Split, size: Size, workers: int = 1) -> np.ndarray:
+def decode_all(split: Split, size: Size) -> np.ndarray:
     """Decode all images, in their stored order: (n, H, W, 3) uint8; DataError where one cannot be decoded."""
     images = np.empty((split.count, *size, 3), np.uint8)
     try:
-        for k, (image, _) in enumerate(decode_in_order(split, size, workers)):
+        for k, (image, _) in enumerate(decode_in_order(split, size)):
             images[k] = np.rint(image)
     except tf.errors.OpError as error:
         raise read_error(split, error) from None
@@ -256,33 +257,22 @@ def split_dataset(
 def _set_apart(
     split: Split, class_names: Sequence[str], fraction: float, seed: int, option: str
 ) -> Tuple[Split, Split]:
-    apart = stratified_mask(split.labels, class_names, fraction, seed, option)
-    return split.subset(~apart), split.subset(apart)
+    """Draw `fraction` (0 to 1) of every class, at least one example and never all; return rest and drawn.
 
-
-def stratified_mask(
-    labels: np.ndarray,
-    names: Sequence[str],
-    fraction: float,
-    seed: int,
-    option: str = "--test-split",
-) -> np.ndarray:
-    """Draw `fraction` (0 to 1) of every class, at least one example and never all: (n,) bool.
-
-    The same `seed` and (n,) int `labels` draw the same. UsageError, naming the `option` that asked for it,
-    for a class of fewer than two examples.
+    The same `seed` and labels draw the same. UsageError, naming the `option` that asked for it, for a class
+    of fewer than two examples.
     """
-    random = np.random.default_rng([seed, len(labels)])
-    apart = np.zeros(len(labels), bool)
-    for label, name in enumerate(names):
-        members = np.flatnonzero(labels == label)
+    random = np.random.default_rng([seed, split.count])
+    apart = np.zeros(split.count, bool)
+    for label, name in enumerate(class_names):
+        members = np.flatnonzero(split.labels == label)
         if len(members) < 2:
             raise UsageError(
                 f"class {name!r} has {len(members)} image(s); {option} needs at least two of each."
             )
         wanted = min(max(1, round(fraction * len(members))), len(members) - 1)
         apart[random.choice(members, wanted, replace=False)] = True
-    return apart
+    return split.subset(~apart), split.subset(apart)
 
 
 def stratified_places(labels: np.ndarray, seed: int) -> np.ndarray:

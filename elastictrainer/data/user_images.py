@@ -5,14 +5,13 @@ import io
 import itertools
 import os
 import unicodedata
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from elastictrainer.data.pictures import SUFFIXES, Size, decode, find_problem, has_picture_name, is_hidden
+from elastictrainer.data.pictures import SUFFIXES, Size, decode, find_problems, has_picture_name, is_hidden
 from elastictrainer.data.splits import (
     PARTS,
     REPLACE,
@@ -51,10 +50,7 @@ class Reading:
         """
         names = list(map(str, files))
         passed = set(self.left_out)
-        checked = [name for name in names if name not in passed]
-        with ThreadPoolExecutor(os.cpu_count() if self.skip_damaged else 1) as threads:
-            found = threads.map(lambda name: find_problem(name, self.skip_damaged), checked)
-            problems = {name: wrong for name, wrong in zip(checked, found) if wrong}
+        problems = find_problems([name for name in names if name not in passed], self.skip_damaged)
         if problems and not self.skip_damaged:
             raise UnreadableImages(unreadable_images(list(problems.values()), self.advice), list(problems))
         self.left_out += problems
@@ -153,7 +149,7 @@ def read_classes(classes: Mapping[str, Sequence[Path]], reading: Reading) -> Fil
     for label, folders in enumerate(classes.values()):
         if not usable[labels == label].any():
             raise UsageError(f"{folders[0]} holds no image that can be read. Add some, or remove the class.")
-    return FileSplit(np.array(list(map(str, files)))[usable], labels[usable])
+    return FileSplit(np.array(files, str)[usable], labels[usable])
 
 
 def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileSplit]]:
@@ -204,7 +200,7 @@ def read_table(path: Path, reading: Reading) -> Tuple[List[str], Dict[str, FileS
             f"table's folder, {path.parent.resolve()}."
         )
     usable = reading.usable(files)
-    whole = FileSplit(np.array(list(map(str, files))), labels)
+    whole = FileSplit(np.array(files, str), labels)
     found_in = [_SPLITS[row["split"]] if "split" in columns else UNSPLIT for row in rows.values()]
     part_of = np.array(found_in, str)
     parts = {part: whole.subset(usable & (part_of == part)) for part in (*PARTS, UNSPLIT)}

@@ -10,7 +10,7 @@ import tensorflow as tf
 from elastictrainer.data import datasets
 from elastictrainer.data.image_data import ImageData
 from elastictrainer.data.inspection import fingerprint, remarks
-from elastictrainer.data.splits import PARTS, REPLACE_BEGUN
+from elastictrainer.data.splits import PARTS
 from elastictrainer.data.user_images import Reading
 from elastictrainer.errors import UsageError, abbreviated
 from elastictrainer.experiment import run_images
@@ -128,9 +128,9 @@ def profile_metadata(
 
 
 def load_inputs(
-    settings: TrainSettings, run: RunFolder, resume: bool, earlier: Optional[RunFolder]
+    settings: TrainSettings, run: RunFolder, resume: bool
 ) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages], Mapping[str, object]]:
-    """Load a run's images, make its model, and print what they are; `earlier`: whose classes it keeps.
+    """Load a run's images, make its model, and print what they are.
 
     Returns:
         The images; the model; the images that the run keeps for the next one, None where there are none; and
@@ -140,9 +140,8 @@ def load_inputs(
         UsageError: there is no such data or model; or the data of a resumed run has changed.
     """
     reading = Reading(settings.skip_damaged, advice=_ADVICE, label_column=settings.label_column)
-    if resume:  # it leaves out the same files as at its start
-        left_out = run_images.left_out(run)
-        reading = Reading(left_out=left_out, advice=REPLACE_BEGUN, label_column=settings.label_column)
+    if resume:
+        reading = run_images.reading_again(run, settings)
     data = load_data(settings, reading)
     _require_validation(settings, data)
     about_data = fingerprint(data.class_names, data.splits)
@@ -154,20 +153,11 @@ def load_inputs(
     if reading.left_out:
         files = abbreviated(reading.left_out)
         noteworthy.append(f"left out: {len(reading.left_out)} image(s) that cannot be read, {files}")
-    if settings.init_from:
-        names = run_images.class_names(earlier, data.class_names)
-        model = user_models.model_of(RunFolder(settings.init_from), names, settings.trust_model)
-    else:
-        has_weights = resume and bool(ownership.checkpoints(run.checkpoints_path))
-        model = _make_new_model(settings, len(data.class_names), has_weights)
+    model = _model(settings, data, run, resume)
     data = dataclasses.replace(data, image_size=image_size(settings, model))
-    each, kept = settings.keep or 0, None
-    if each:
-        kept = run_images.images_to_keep(each, data, earlier, run.kept_path if resume else None)
     if settings.cache_images == "memory":
         data = data.in_memory()
-    if earlier is not None:
-        data = run_images.add_earlier(data, earlier, each, kept)
+    data, kept = run_images.take_over(settings, data, run.kept_path if resume else None)
     *first, last = (f"{split.count} {PARTS[part]}" for part, split in data.splits.items())
     for line in (
         f"{settings.model} on {settings.dataset}: {len(data.class_names)} classes, {', '.join(first)} and "
@@ -194,11 +184,14 @@ def _require_validation(settings: TrainSettings, data: ImageData) -> None:
         )
 
 
-def _make_new_model(settings: TrainSettings, class_count: int, has_weights: bool) -> tf.keras.Model:
-    """Make the model of a run that starts from no other one; a checkpoint `has_weights` for all of it."""
-    if has_weights:
+def _model(settings: TrainSettings, data: ImageData, run: RunFolder, resume: bool) -> tf.keras.Model:
+    """Make the model of a run: the earlier run's, or a new one."""
+    if settings.init_from:
+        names = run_images.class_names(run_images.earlier_run(settings), data.class_names)
+        return user_models.model_of(RunFolder(settings.init_from), names, settings.trust_model)
+    if resume and ownership.checkpoints(run.checkpoints_path):  # these have all weights
         settings = dataclasses.replace(settings, weights="none")
-    model = make_model(settings, class_count)
+    model = make_model(settings, len(data.class_names))
     problem = "" if settings.model in MODEL.names else user_models.loading_problem(model)
     if problem:
         LOG.info(

@@ -13,7 +13,6 @@ from elastictrainer.models import user_models, zoo
 from elastictrainer.models.export import FULL_INT8, export, require_free
 from elastictrainer.registry import EXPORT, EXPORT_FILES
 from elastictrainer.runs import ownership
-from elastictrainer.runs.environment import processors
 from elastictrainer.runs.files import render, write_text
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder, spread
@@ -92,4 +91,4 @@ def _training_sample(run: RunFolder, size: Tuple[int, int]) -> np.ndarray:
     split = load_run_images(run, "train").split
     chosen = np.zeros(split.count, bool)
     chosen[np.random.default_rng(run.config()["seed"]).permutation(split.count)[:_SAMPLE]] = True
-    return decode_all(split.subset(chosen), size, processors())
+    return decode_all(split.subset(chosen), size)

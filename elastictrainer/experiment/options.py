@@ -9,7 +9,7 @@ import sys
 import tempfile
 import typing
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Dict, Mapping, Optional, Sequence, Type, TypeVar, Union
 
 from elastictrainer.errors import UsageError, shortened, unknown
 from elastictrainer.experiment.settings import (
@@ -17,7 +17,7 @@ from elastictrainer.experiment.settings import (
     Option,
     ProfileSettings,
     TrainSettings,
-    option_of,
+    flag_of,
     options_of,
 )
 from elastictrainer.registry import MODEL
@@ -48,7 +48,8 @@ def parse(
         parser: gets one option for each field, in addition to the options that it has.
 
     Returns:
-        The settings; and all that the parser read, for the options that are no settings.
+        The settings; and all that the parser read, for the options that are no settings. Its `typed` are the
+        settings, and --config, that the command line set: "--batch-size".
 
     Raises:
         UsageError: an unknown option or key (the message names the nearest valid one), a file that cannot be
@@ -63,12 +64,14 @@ def parse(
     parsed, rest = parser.parse_known_args(typed)
     fields = options_of(settings)
     if rest:
-        options = [*re.findall(r"--[a-z-]+", parser.format_help()), *map(option_of, fields)]
+        options = [*re.findall(r"--[a-z-]+", parser.format_help()), *map(flag_of, fields)]
         raise _unknown(rest[0].split("=")[0], options)
     values = _read_yaml(parsed.config, fields) if parsed.config else {}
     for name, value in vars(parsed).items():
         if name in fields:
             values[name] = ",".join(value) if isinstance(value, list) else value
+    parsed.typed = [flag_of(name) for name in fields if hasattr(parsed, name)]
+    parsed.typed += ["--config"] if parsed.config else []
     return _converted(settings, values), parsed
 
 
@@ -94,18 +97,12 @@ def _add_options(parser: argparse.ArgumentParser, settings: Type[Settings], all_
         if all_shown or option.common:
             short = f"{default:g}" if kind is float and default else default
             extra["help"] = option.help + ("" if default is None or kind is bool else f" (default: {short})")
-        groups[group].add_argument(option_of(name), **extra)
+        groups[group].add_argument(flag_of(name), **extra)
 
 
 def load(settings: Type[Settings], path: Union[str, Path]) -> Settings:
     """Load settings from a YAML file alone; raises as `parse`."""
     return _converted(settings, _read_yaml(str(path), options_of(settings)))
-
-
-def given(settings: Type[Settings], parsed: argparse.Namespace) -> List[str]:
-    """Return which settings, and --config, the command line set, by what `parse` returned: "--batch-size"."""
-    names = [name for name in options_of(settings) if hasattr(parsed, name)]
-    return [option_of(name) for name in names] + (["--config"] if parsed.config else [])
 
 
 def _plain(kind: Any) -> Any:
@@ -134,7 +131,7 @@ def _converted(settings: Type[Settings], values: Mapping[str, Union[str, bool, N
 
 def _convert(name: str, value: Union[str, bool, None], kind: Any, allowed: Option) -> Any:
     """Convert a text, or a boolean of the command line, to the type of a setting."""
-    option, plain = option_of(name), _plain(kind)
+    option, plain = flag_of(name), _plain(kind)
     if value is None:
         if plain is kind:
             raise UsageError(f"{option} has no value.")
@@ -163,7 +160,7 @@ def check(settings: CommonSettings) -> None:
     without_data = isinstance(settings, ProfileSettings) and settings.classes  # it needs no image
     for name, option in options_of(settings).items():
         value = getattr(settings, name)
-        if value and not (without_data and name == "dataset"):
+        if value is not None and not (without_data and name == "dataset"):
             option.check_value(value)
     if settings.precision == "bfloat16" and settings.model.endswith(".keras"):
         raise UsageError(
@@ -216,7 +213,7 @@ _OF_BUILT_IN_MODELS = ("weights", "head_init", "augment", "rotation", "flip")
 _OF_ANY = {"head_init": ("solve", "keep")}  # values that any model has a use for
 
 
-def refuse_inapplicable(settings: CommonSettings, given: Sequence[str]) -> None:
+def refuse_inapplicable(settings: CommonSettings, typed: Sequence[str]) -> None:
     """Refuse settings that only a built-in model uses, where the model is not one.
 
     A settings file may have been written for another model than the one that the command line names: what it
@@ -224,16 +221,16 @@ def refuse_inapplicable(settings: CommonSettings, given: Sequence[str]) -> None:
 
     Args:
         settings: of a new run or profile.
-        given: the options that the command line set, as `options.given` returns them.
+        typed: the options that the command line set, see `parse`.
     """
     MODEL.check(settings.model)  # a mistyped name is none of a model of one's own
     if settings.model in MODEL.names:
         return
     special = [name for name in _OF_BUILT_IN_MODELS if getattr(settings, name) not in _OF_ANY.get(name, ())]
     changed = [name for name in special if getattr(settings, name) != getattr(CommonSettings, name)]
-    typed = [option for option in map(option_of, special) if option in given]
-    of_another = "--config" in given and "--model" in given
-    refused = typed or ([] if of_another else [option_of(name) for name in changed])
+    asked = [option for option in map(flag_of, special) if option in typed]
+    of_another = "--config" in typed and "--model" in typed
+    refused = asked or ([] if of_another else [flag_of(name) for name in changed])
     if refused:
         raise UsageError(
             f"{', '.join(refused)}: not for {settings.model}, a model of your own: its weights, head and "
@@ -264,10 +261,10 @@ _SAVED_WITH_THE_MODEL = ("model", "image_size", "augment", "rotation", "flip", "
 _REFUSED = (*_SAVED_WITH_THE_MODEL, "weights", "head_init")
 
 
-def inherit(settings: TrainSettings, given: Sequence[str], trust: bool = False) -> TrainSettings:
+def inherit(settings: TrainSettings, typed: Sequence[str], trust: bool = False) -> TrainSettings:
     """Return `settings`, with those that describe the model replaced by the earlier run's.
 
-    UsageError where there is no finished run at `init_from`, the options `given` on the command line have one
+    UsageError where there is no finished run at `init_from`, the options `typed` on the command line have one
     that the earlier run decides, or as from `load_trusted`.
     """
     run = RunFolder(settings.init_from or "")
@@ -276,7 +273,7 @@ def inherit(settings: TrainSettings, given: Sequence[str], trust: bool = False) 
             f"--init-from {settings.init_from}: there is no finished run "
             f"(no {run.model_path.name} and {run.config_path.name})."
         )
-    refused = [option for option in map(option_of, _REFUSED) if option in given]
+    refused = [option for option in map(flag_of, _REFUSED) if option in typed]
     if refused:
         raise UsageError(
             f"--init-from takes model and weights from {settings.init_from}; leave out {', '.join(refused)}."

@@ -7,18 +7,18 @@ import itertools
 import json
 import re
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from elastictrainer.cache.costs import with_cache_costs
 from elastictrainer.cache.settings import CacheSettings
-from elastictrainer.data.image_data import Minibatch
+from elastictrainer.data.image_data import ImageData, Minibatch
 from elastictrainer.errors import UsageError
 from elastictrainer.experiment import assembly
 from elastictrainer.experiment.options import require_writable
-from elastictrainer.experiment.settings import CommonSettings, parse_bytes
+from elastictrainer.experiment.settings import CommonSettings, TrainSettings, parse_bytes, parse_seconds
 from elastictrainer.models import zoo
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import TooSlow, profile_model, traced_memory
@@ -45,18 +45,19 @@ _LIKE_LOADING = 3.0  # times as long as all before it takes a short profile, at 
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 
 
-def choose_precision(settings: CommonSettings, measures: bool = True) -> str:
+def choose_precision(settings: CommonSettings) -> str:
     """Return the format that layers are to compute in: "float32" or "bfloat16".
 
     By "auto" full steps of the network are timed in both where the device has bfloat16 units; the times are
-    kept in the folder of profiles. It is float32 unless the run `measures`: within a limit of memory two
-    steps to compare might not keep it, and in a deterministic run no time decides. No list of what a
+    kept in the folder of profiles. It is float32 without a measurement within a limit of memory, which two
+    steps to compare might not keep, and in a deterministic run, where no time decides. No list of what a
     processor has tells which is faster: on one with such units EfficientNetB0 took 1.4 times as long in
     bfloat16, and MobileNetV2 0.7.
     """
     if settings.precision != "auto":
         return settings.precision
-    if settings.model.endswith(".keras") or not measures or not environment.has_bfloat16():
+    unmeasured = isinstance(settings, TrainSettings) and (settings.memory or settings.deterministic)
+    if unmeasured or settings.model.endswith(".keras") or not environment.has_bfloat16():
         return "float32"
     size = settings.image_size or zoo.default_image_size(settings.model)
     what = repr((settings.model, size, settings.optimizer, settings.fold, environment.describe()))
@@ -113,93 +114,90 @@ def differences(profile: Profile, model: tf.keras.Model, metadata: Record) -> Li
     return differing
 
 
-def _load(path: Path, model: tf.keras.Model, metadata: Record) -> Tuple[Optional[Profile], str]:
-    """Load a profile; None where it cannot be used, and why."""
-    try:
-        profile = Profile.load(path)
-    except UsageError as error:
-        return None, str(error).rstrip(".")
+def _load(path: Path, model: tf.keras.Model, metadata: Record) -> Profile:
+    """Load a profile; UsageError where it is damaged, or of something else."""
+    profile = Profile.load(path)
     differing = differences(profile, model, metadata)
     if differing:
-        return None, f"{path} is a profile of something else ({'; '.join(differing)})"
-    return profile, ""
+        raise UsageError(f"{path} is a profile of something else ({'; '.join(differing)})")
+    return profile
 
 
 def obtain_profile(
+    settings: TrainSettings,
+    data: ImageData,
     model: tf.keras.Model,
-    metadata: Record,
-    batch: Callable[[], Minibatch],
     optimizer: tf.keras.optimizers.Optimizer,
     scheme: Scheme,
-    calibration_s: float,
-    time_s: Optional[float] = None,
-    named: Optional[str] = None,
     own: Optional[Path] = None,
     limit: Optional[float] = None,
 ) -> Optional[Profile]:
     """Load the profile to train with, or make and write it.
 
-    None: the `scheme` does not select, or there is no time or no room to make it.
+    None: the `scheme` does not select, or there is no time (a tenth of --time at most) or no room to make it.
 
     Args:
-        model, metadata: it must be a profile of these.
-        batch: makes the minibatch to profile with.
-        optimizer: to train with.
+        settings: of the run. A profile that they name must fit; else it is one of `profiles/`.
+        data: to train on; a minibatch is profiled with.
+        model, optimizer: to train, and with.
         scheme: one that selects cannot do without; for another the profile is only loaded, if it is there.
-        calibration_s: seconds for timing steps.
-        time_s: of the run, of which the profile takes a tenth at most; None: it has no deadline.
-        named: the file that the user names, which must fit; None: one of `profiles/`.
         own: the file of a resumed run's own profile. It is made again where it is damaged or of
             something else: another device, a container's limit, a power mode.
         limit: bytes of the process; None: as many as it takes.
 
     Raises:
-        UsageError: the `named` file, or the one that is needed, is damaged or of something else.
+        UsageError: the file that the settings name, or the one that is needed, is damaged or of something
+            else.
     """
-    path = own or Path(named or profile_path(metadata))
-    is_named = own is None and named is not None
-    profile, why = None, "no profile of this model, shape, batch and device yet"
+    metadata = _metadata(settings, data, model)
+    path = own or Path(settings.profile or profile_path(metadata))
+    is_named = own is None and settings.profile is not None
+    why = "no profile of this model, shape, batch and device yet"
     if is_named or path.exists():
-        profile, why = _load(path, model, metadata)
-        if profile is None and (is_named or scheme.selects and own is None):
-            raise UsageError(f"{why}. Leave --profile out, or run et-profile with the same options.")
-    if profile is not None:
-        LOG.info(f"profile: {path}")
-    elif scheme.selects:
-        short, options = _effort(calibration_s, time_s)
-        if short and options["allowed_s"] < max(_SHORT_S, _LIKE_LOADING * process_age_s()):
-            LOG.info(_NO_TIME)
-            return None
-        if not short:
-            require_writable_profile(path)
-        minibatch = batch()
-        limited = None if limit is None else _before_profile(limit, model, optimizer, minibatch, metadata)
-        if limited is not None and not limited.examples:
-            return None
-        LOG.info(f"{why}: making {'a short one' if short else 'one'}")
         try:
-            profile = make_profile(model, minibatch, optimizer, metadata, limited, **options)
-        except TooSlow:
-            LOG.info(_NO_TIME)
-            return None
-        # A device may be too slow to calibrate in the time that there is.
-        short |= bool(calibration_s and not profile.metadata["calibration_seconds"])
-        if not short:
-            profile.save(path)
-        where = "for this run alone" if short else str(path)
-        LOG.info(f"profile: {where} (full step {profile.full_ms:.1f} ms, rho_min {profile.rho_min:.3f})")
+            profile = _load(path, model, metadata)
+            LOG.info(f"profile: {path}")
+            return profile
+        except UsageError as error:
+            why = str(error).rstrip(".")
+            if is_named or scheme.selects and own is None:
+                advice = "Leave --profile out, or run et-profile with the same options."
+                raise UsageError(f"{why}. {advice}") from None
+    if not scheme.selects:
+        return None
+    short, options = _effort(settings)
+    if short and options["allowed_s"] < max(_SHORT_S, _LIKE_LOADING * process_age_s()):
+        LOG.info(_NO_TIME)
+        return None
+    if not short:
+        require_writable_profile(path)
+    minibatch = next(data.train(0))
+    limited = None if limit is None else _before_profile(limit, model, optimizer, minibatch, metadata)
+    if limited is not None and not limited.examples:
+        return None
+    LOG.info(f"{why}: making {'a short one' if short else 'one'}")
+    try:
+        profile = make_profile(model, minibatch, optimizer, metadata, limited, **options)
+    except TooSlow:
+        LOG.info(_NO_TIME)
+        return None
+    # A device may be too slow to calibrate in the time that there is.
+    short |= bool(settings.calibration_seconds and not profile.metadata["calibration_seconds"])
+    if not short:
+        profile.save(path)
+    where = "for this run alone" if short else str(path)
+    LOG.info(f"profile: {where} (full step {profile.full_ms:.1f} ms, rho_min {profile.rho_min:.3f})")
     return profile
 
 
 def without_profile(
+    settings: TrainSettings,
+    data: ImageData,
     model: tf.keras.Model,
-    metadata: Record,
-    batch: Callable[[], Minibatch],
     optimizer: tf.keras.optimizers.Optimizer,
     cache: CacheSettings,
     limit: Optional[float],
     solves: bool,
-    by_deadline: bool,
 ) -> Tuple[Scheme, CacheSettings]:
     """Return the scheme of a run that was to select but has no profile, and the settings of its cache.
 
@@ -207,27 +205,33 @@ def without_profile(
     a share of their time is; where there is no room for these, the head trains alone.
 
     Args:
-        model, metadata, batch, optimizer, limit: as of `obtain_profile`.
+        settings, data, model, optimizer, limit: as of `obtain_profile`.
         cache: the settings that were asked for.
         solves: whether the head is to be solved, so that it can be trained alone.
-        by_deadline: whether the run has one.
 
     Raises:
         UsageError: `limit` is too little for any training.
     """
-    limited = None if limit is None else _before_profile(limit, model, optimizer, batch(), metadata)
+    minibatch, metadata = next(data.train(0)), _metadata(settings, data, model)
+    limited = None if limit is None else _before_profile(limit, model, optimizer, minibatch, metadata)
     if limited is None:
         return schemes.LastTensors(), cache
-    scheme = limited.last_tensors() if by_deadline else None
+    scheme = limited.last_tensors() if settings.time else None
     if scheme is None:
-        least = limited.last_tensors_bytes(1) if by_deadline else limited.measuring_bytes(1)
+        least = limited.last_tensors_bytes(1) if settings.time else limited.measuring_bytes(1)
         scheme = limited.scheme(schemes.create("freeze-below"), solves, least)
     return scheme, limited.cache(cache)
 
 
-def _effort(calibration_s: float, time_s: Optional[float]) -> Tuple[bool, Record]:
+def _metadata(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> Record:
+    shape = (*data.image_size, model.input_shape[-1])
+    return assembly.profile_metadata(settings, model, shape, len(data.class_names))
+
+
+def _effort(settings: TrainSettings) -> Tuple[bool, Record]:
     """Return whether a profile is made in a short time, for one run alone, and options of `make_profile`."""
-    allowed_s = np.inf if time_s is None else _SHARE_OF_TIME * time_s
+    calibration_s = settings.calibration_seconds
+    allowed_s = _SHARE_OF_TIME * parse_seconds(settings.time) if settings.time else np.inf
     if allowed_s >= _WHOLE_S + calibration_s:
         return False, {"calibrate_s": calibration_s, "allowed_s": allowed_s}
     calibrate_s = max(0.0, (allowed_s - _SHORT_S) / 1.5)  # the cache's costs take half as long again

@@ -6,12 +6,12 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Callable, Optional, Tuple, Union
+from typing import Callable, List, Mapping, Optional, Tuple, Union
 
 import tensorflow as tf
 
 from elastictrainer.cache.settings import CacheSettings
-from elastictrainer.data.image_data import ImageData, Minibatch
+from elastictrainer.data.image_data import ImageData
 from elastictrainer.errors import DamagedImages, DataError, UnreadableImages, UsageError
 from elastictrainer.experiment import assembly, profiling, run_images
 from elastictrainer.experiment.exporting import export_run
@@ -23,9 +23,10 @@ from elastictrainer.experiment.settings import (
     rate_schedule,
 )
 from elastictrainer.models.solved_head import hold_columns
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.registry import EXPORT_FILES
 from elastictrainer.runs import environment, resident
-from elastictrainer.runs.log import LOG, printed
+from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import Record, RunFolder
 from elastictrainer.selection import schemes
 from elastictrainer.steps.objective import training_loss
@@ -43,37 +44,34 @@ _COMPILING_S = 0.6  # of the evaluation's graph
 _WRITING_S = 0.7  # of the model
 _LEAVING_S = 1.0  # to print the summary and to leave Python: half of it measured, half to be in time
 _EXPORT_S = 15.0  # for each format
-_ENDLESS = 10**6  # epochs: the same layers train to the end, and their cache stays
+_WHOLE_RUN = sys.maxsize  # epochs of an interval: the same layers train to the end, and their cache stays
 _LATE = 0.02  # of the time: less is not said
 
 
 def train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str] = None) -> Record:
     """Train into the folder `run`; returns the summary."""
-    with printed():
-        try:
-            return _train(settings, run, resume, extra_time)
-        except (DamagedImages, UnreadableImages) as error:
-            about = run.environment()
-            if about and error.files:  # the run can be resumed when they were replaced or deleted
-                noted = about.get("damaged", {})
-                damaged = sorted({*noted.get("damaged", ()), *error.files})
-                run.write_environment({**about, "damaged": {**noted, "damaged": damaged}})
-            raise
+    try:
+        return _train(settings, run, resume, extra_time)
+    except (DamagedImages, UnreadableImages) as error:
+        about = run.environment()
+        if about and error.files:  # the run can be resumed when they were replaced or deleted
+            noted = about.get("damaged", {})
+            damaged = sorted({*noted.get("damaged", ()), *error.files})
+            run.write_environment({**about, "damaged": {**noted, "damaged": damaged}})
+        raise
 
 
 def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Optional[str]) -> Record:
+    """Make all parts of the run from its settings, train, and export: each line hands on what it made."""
     if settings.memory:  # before the process' first tensor
         resident.give_back_freed_memory()
-    time_s = parse_seconds(settings.time) if settings.time else None
-    earlier = run_images.earlier_run(settings.init_from, settings.keep)
     users = named_callbacks(settings.callback)
-    measures = not (settings.memory or settings.deterministic)
-    settings = dataclasses.replace(settings, precision=profiling.choose_precision(settings, measures))
+    settings = dataclasses.replace(settings, precision=profiling.choose_precision(settings))
     assembly.configure(settings.seed, settings.deterministic, settings.precision)
-    data, model, kept, about = assembly.load_inputs(settings, run, resume, earlier)
-    scheme, head = schemes.create(settings.scheme), _head(settings, data, model, earlier)
+    data, model, kept, about = assembly.load_inputs(settings, run, resume)
+    scheme, head = schemes.create(settings.scheme), _head(settings, data, model)
     # Rates are for what was decided: a head that is kept is not solved, and a user's scheme may select.
-    decided = settings if head == "solve" else dataclasses.replace(settings, head_init=head)
+    decided = dataclasses.replace(settings, head_init=head)
     decided = dataclasses.replace(decided, learning_rate=learning_rate(decided, scheme.selects))
     rates, optimizer = rate_schedule(decided), assembly.make_optimizer(decided)
     require_supported_callbacks(users, optimizer, checkpointed=True, rates=rates)
@@ -82,55 +80,35 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
             f"--scheme {settings.scheme} solves the head, which is kept here: the model knows these classes "
             "already, or its head cannot be solved. Take another scheme."
         )
-    limit = profiling.memory_limit(settings.memory)
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     solves = head == "solve" and not checkpointing.goes_on  # what has trained has its head
-    shape = (*data.image_size, model.input_shape[-1])
-    metadata = assembly.profile_metadata(settings, model, shape, len(data.class_names))
-
-    def minibatch() -> Minibatch:
-        return next(data.train(0))
-
+    limit = profiling.memory_limit(settings.memory)
     profile = profiling.obtain_profile(
+        settings,
+        data,
         model,
-        metadata,
-        minibatch,
         optimizer,
         scheme,
-        settings.calibration_seconds,
-        time_s,
-        settings.profile,
-        run.profile_path if resume and run.profile_path.exists() else None,
-        limit,
+        own=run.profile_path if resume and run.profile_path.exists() else None,
+        limit=limit,
     )
     if limit is None:
         profiling.note_shortage(profile)
+    else:  # a forward pass of training fits; one of the usual 32 images may not
+        smaller = min(data.evaluation_batch_size, settings.batch_size)
+        data = dataclasses.replace(data, evaluation_batch_size=smaller)
     sensor, source = find_sensor()
     LOG.info(f"energy: {source}" if sensor else f"energy is not measured: {source}")
 
-    record = RunRecord(run, seed=settings.seed)
-    if limit is not None:  # a forward pass of training fits; one of the usual 32 images may not
-        data = dataclasses.replace(
-            data, evaluation_batch_size=min(data.evaluation_batch_size, settings.batch_size)
-        )
+    record, rising = RunRecord(run, seed=settings.seed), RisingLoss(len(data.class_names))
     images, evaluation = _evaluation(settings, data, run, checkpointing.stop_if_asked)
-    deadline = None
-    if time_s is not None:
-        image_s = None  # is measured where no profile tells
-        if profile is not None:
-            image_s = EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
-        more_s = parse_seconds(extra_time) if extra_time else 0.0
-        reserve_s = functools.partial(_reserve_s, record, len(settings.export_formats))
-        deadline = Deadline(time_s, reserve_s, more_s, images=images, image_s=image_s)
+    deadline = _deadline(settings, extra_time, profile, images, record)
     trained_by: Union[str, schemes.Scheme] = settings.scheme
     interval, cache = settings.interval, _cache(settings, run)
     if profile is None and scheme.selects:  # there was no room, or no time
-        by_deadline = time_s is not None
-        without, cache = profiling.without_profile(
-            model, metadata, minibatch, optimizer, cache, limit, solves, by_deadline
-        )
+        without, cache = profiling.without_profile(settings, data, model, optimizer, cache, limit, solves)
         trained_by = without if without.trains else "head-alone"
-        interval, limit = interval or _ENDLESS, None
+        interval, limit = interval or _WHOLE_RUN, None
     trainer = Trainer(
         model,
         scheme=trained_by,
@@ -147,24 +125,10 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         deadline=deadline,
         memory=limit,
     )
-    weights = data.class_weights() if settings.class_weights == "balanced" else None
-    if weights is None and earlier is not None and settings.keep:
-        weights = run_images.class_weights(data)
+    loss = training_loss(settings.label_smoothing, _class_weights(settings, data))
     accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    trainer.compile(optimizer, training_loss(settings.label_smoothing, weights), metrics=[accuracy])
-    rising = RisingLoss(len(data.class_names))
-    callbacks = [EnergyMetering(sensor), evaluation, record, rising, *users, checkpointing]
-    if not resume:
-        run.begin()
-        # From here on it can be resumed. As --config of another run it must not replace this one.
-        run.write_config({**dataclasses.asdict(settings), "overwrite": False})
-    if kept is not None and not run.kept_path.exists():
-        kept.save(run.kept_path)
-    if profile is not None and not run.profile_path.exists():
-        profile.save(run.profile_path)
-    if not run.environment_path.exists():
-        started = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd()}
-        run.write_environment({**environment.describe(), **started, **about})
+    trainer.compile(optimizer, loss, metrics=[accuracy])
+    _fill_folder(run, settings, resume, profile, kept, about)
     resident.exempt_from_collection()
     try:
         history = trainer.fit(
@@ -172,21 +136,34 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
             epochs=settings.epochs,
             steps_per_epoch=data.steps_per_epoch,
             shuffle=True,
-            callbacks=callbacks,
+            callbacks=[EnergyMetering(sensor), evaluation, record, rising, *users, checkpointing],
             verbose=0,
         )
     except DataError as error:
         raise data.train_split.find_corrupt() or error from None
     _export(settings, run, resume)
-    given_s = deadline.more_s or deadline.seconds if deadline else math.inf
-    taken_s = process_age_s()
-    if taken_s > (1 + _LATE) * given_s:
-        LOG.info(
-            f"late by {taken_s - given_s:.0f} s: the least that a run does took {taken_s:.0f} s here, with "
-            f"--time {math.ceil(taken_s)}s it is in time"
-        )
+    if deadline:
+        _tell_lateness(deadline)
     summary: Record = history.elastic
     return summary
+
+
+def _head(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -> str:
+    """Return whether the head is to be solved: "solve" or "keep"; a line says why it is not, where asked for.
+
+    A model that knows the classes of the data already keeps its head.
+    """
+    if settings.head_init != "solve":
+        return "keep"
+    if settings.init_from and RunFolder(settings.init_from).class_names() == list(data.class_names):
+        return "keep"
+    earlier = run_images.earlier_run(settings)
+    try:
+        hold_columns(model, len(earlier.class_names()) if earlier else 0)
+    except UsageError as error:
+        LOG.info(f"note: {error}")
+        return "keep"
+    return "solve"
 
 
 def _evaluation(
@@ -204,6 +181,24 @@ def _evaluation(
     return sum(counts), BestWeights(data.validation, data.test, run, early, stop, every, counts)
 
 
+def _deadline(
+    settings: TrainSettings,
+    extra_time: Optional[str],
+    profile: Optional[Profile],
+    images: int,
+    record: RunRecord,
+) -> Optional[Deadline]:
+    """Return the time that the whole process may take; None: its steps end the run."""
+    if not settings.time:
+        return None
+    image_s = None  # is measured where no profile tells
+    if profile is not None:
+        image_s = EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
+    more_s = parse_seconds(extra_time) if extra_time else 0.0
+    reserve_s = functools.partial(_reserve_s, record, len(settings.export_formats))
+    return Deadline(parse_seconds(settings.time), reserve_s, more_s, images=images, image_s=image_s)
+
+
 def _cache(settings: TrainSettings, run: RunFolder) -> CacheSettings:
     """Return the settings of the activation cache; what is not held in memory lies in the run folder."""
     limit, folder = settings.activation_cache_memory, settings.activation_cache_dir
@@ -214,6 +209,39 @@ def _cache(settings: TrainSettings, run: RunFolder) -> CacheSettings:
         Path(folder) if folder else run.path,
         settings.seed,
     )
+
+
+def _class_weights(settings: TrainSettings, data: ImageData) -> Optional[List[float]]:
+    """Return the weight of each label in the loss; None: all count alike."""
+    if settings.class_weights == "balanced":
+        return data.class_weights()
+    mixed = run_images.earlier_run(settings) is not None and settings.keep
+    return run_images.class_weights(data) if mixed else None
+
+
+def _fill_folder(
+    run: RunFolder,
+    settings: TrainSettings,
+    resume: bool,
+    profile: Optional[Profile],
+    kept: Optional[run_images.KeptImages],
+    about: Mapping[str, object],
+) -> None:
+    """Write what is known before the first step; from the config on the run can be resumed.
+
+    `about` are entries of environment.json.
+    """
+    if not resume:
+        run.begin()
+        # As --config of another run it must not replace this one.
+        run.write_config({**dataclasses.asdict(settings), "overwrite": False})
+    if kept is not None and not run.kept_path.exists():
+        kept.save(run.kept_path)
+    if profile is not None and not run.profile_path.exists():
+        profile.save(run.profile_path)
+    if not run.environment_path.exists():
+        started = {"seed": settings.seed, "arguments": sys.argv[1:], "directory": os.getcwd()}
+        run.write_environment({**environment.describe(), **started, **about})
 
 
 def _export(settings: TrainSettings, run: RunFolder, resume: bool) -> None:
@@ -229,25 +257,6 @@ def _export(settings: TrainSettings, run: RunFolder, resume: bool) -> None:
             )
 
 
-def _head(
-    settings: TrainSettings, data: ImageData, model: tf.keras.Model, earlier: Optional[RunFolder]
-) -> str:
-    """Return whether the head is to be solved: "solve" or "keep"; a line says why it is not, where asked for.
-
-    A model that knows the classes of the data already keeps its head.
-    """
-    if settings.head_init != "solve":
-        return "keep"
-    if settings.init_from and RunFolder(settings.init_from).class_names() == list(data.class_names):
-        return "keep"
-    try:
-        hold_columns(model, len(earlier.class_names()) if earlier else 0)
-    except UsageError as error:
-        LOG.info(f"note: {error}")
-        return "keep"
-    return "solve"
-
-
 def _reserve_s(record: RunRecord, exports: int) -> float:
     """Return the seconds of what comes after a run's last step, without evaluation.
 
@@ -255,3 +264,13 @@ def _reserve_s(record: RunRecord, exports: int) -> float:
     """
     writing_s = 2 * (record.writing_s or _WRITING_S)  # the last checkpoint, and the model
     return _COMPILING_S + writing_s + _LEAVING_S + _EXPORT_S * exports
+
+
+def _tell_lateness(deadline: Deadline) -> None:
+    """Say how late the run is, and with which --time it would be in time; a little is not said."""
+    given_s, taken_s = deadline.more_s or deadline.seconds, process_age_s()
+    if taken_s > (1 + _LATE) * given_s:
+        LOG.info(
+            f"late by {taken_s - given_s:.0f} s: the least that a run does took {taken_s:.0f} s here, with "
+            f"--time {math.ceil(taken_s)}s it is in time"
+        )

@@ -49,14 +49,28 @@ class LabelledImages:
     def image_names(self) -> List[str]:
         return [self.split.name_of(number) for number in range(self.split.count)]
 
+    def labelled_by(self, names: Sequence[str]) -> Split:
+        """Return the images, their labels being those by `names`, among which are all of their classes."""
+        return self.split.relabelled(labels_in(names, self.class_names))
+
+    def drawn(self, per_class: int, seed: int) -> "LabelledImages":
+        """Draw `per_class` images of every class by chance, or as many as there are."""
+        labels = np.asarray(self.split.labels)
+        chosen = np.zeros(len(labels), bool)
+        for label in np.unique(labels):
+            random = np.random.default_rng([seed, int(label)])
+            chosen[random.permutation(np.flatnonzero(labels == label))[:per_class]] = True
+        return replace(self, split=self.split.subset(chosen))
+
     def __str__(self) -> str:
         word = f"{PARTS[self.part]} " if self.part else ""
         return f"{self.split.count} {word}images of {Path(self.name).name}"
 
 
-def left_out(run: RunFolder) -> List[str]:
-    """Return the damaged files of a run's data that it was started without."""
-    return list(run.environment().get("damaged", {}).get("left_out", []))
+def reading_again(run: RunFolder, settings: TrainSettings) -> Reading:
+    """Return how the data of a run is read after its start: without the files that it left out then."""
+    left_out = list(run.environment().get("damaged", {}).get("left_out", []))
+    return Reading(left_out=left_out, advice=REPLACE_BEGUN, label_column=settings.label_column)
 
 
 def require_unchanged(
@@ -91,7 +105,7 @@ def load_run_images(
     """
     settings = load(TrainSettings, run.config_path)
     try:
-        reading = Reading(left_out=left_out(run), advice=REPLACE_BEGUN, label_column=settings.label_column)
+        reading = reading_again(run, settings)
         names, own = datasets.load_parts(settings.dataset, data_dir or settings.data_dir, reading)
     except UsageError as error:
         started_in = run.environment().get("directory")
@@ -99,14 +113,8 @@ def load_run_images(
             f"{error} The run was started in {started_in}; go there, or put its data back. "
             "et-evaluate takes other data, too: --dataset."
         ) from None
-    parts = split_dataset(
-        settings.dataset,
-        names,
-        own,
-        test_split=settings.test_split,
-        validation_split=settings.validation_split,
-        seed=settings.seed,
-    )
+    shares = settings.test_split, settings.validation_split
+    parts = split_dataset(settings.dataset, names, own, *shares, settings.seed)
     images = _part_of_data(settings.dataset, names, parts, part)
     drawn = {name: split for name, split in parts.items() if split is not own.get(name)}
     compared = drawn if images.part in drawn else {images.part: images.split} if unchanged else {}
@@ -145,9 +153,10 @@ def _part_of_data(
     return LabelledImages(name, part, names, parts[part])
 
 
-def earlier_run(init_from: Optional[str], keep: Optional[int]) -> Optional[RunFolder]:
-    """Return the run whose classes a run keeps, by its settings of these names; None where it keeps none."""
-    return RunFolder(init_from) if init_from and keep is not None else None
+def earlier_run(settings: TrainSettings) -> Optional[RunFolder]:
+    """Return the run whose classes a run keeps; None where it keeps none."""
+    keeps = settings.init_from and settings.keep is not None
+    return RunFolder(settings.init_from or "") if keeps else None
 
 
 def class_names(earlier: Optional[RunFolder], own: Sequence[str]) -> Tuple[str, ...]:
@@ -171,68 +180,65 @@ def class_weights(data: ImageData) -> List[float]:
 class KeptImages:
     """Images that a run keeps as files."""
 
-    # Images and their class names by label: "new", of the run's own data, and "old", of the earlier run if
-    # there is one: these train with the others.
-    parts: Mapping[str, Tuple[Split, Sequence[str]]]
+    # "new" are of the run's own data; "old" of the earlier run, if there is one: they train with the others.
+    parts: Mapping[str, LabelledImages]
     size: Size  # height and width of the files
 
     def save(self, folder: Path) -> None:
         """Write all into `folder`/CLASS/, completely or not at all; DataError where one cannot be decoded."""
         with atomic_write(folder) as unfinished:
             unfinished.mkdir()
-            for age, (split, names) in self.parts.items():
-                numbers = [0] * len(names)
-                for pixels, label in zip(decode_all(split, self.size), split.labels):
-                    place = unfinished / _folder_name(names[label])
+            for age, images in self.parts.items():
+                numbers = [0] * len(images.class_names)
+                for pixels, label in zip(decode_all(images.split, self.size), images.split.labels):
+                    place = unfinished / _folder_name(images.class_names[label])
                     place.mkdir(exist_ok=True)
                     Image.fromarray(pixels).save(place / f"{age}-{numbers[label]:05d}.png")
                     numbers[label] += 1
 
 
-def images_to_keep(
-    each: int, data: ImageData, earlier: Optional[RunFolder], begun: Optional[Path] = None
-) -> KeptImages:
-    """Return `each` so many images of every class for a run to keep, or as many as there are.
+def take_over(
+    settings: TrainSettings, data: ImageData, begun: Optional[Path] = None
+) -> Tuple[ImageData, Optional[KeptImages]]:
+    """Return a run's data with what the earlier run adds, if there is one; and the images to keep, if any.
 
-    The seed of `data`, the run's own, draws. `earlier` is the run whose classes are kept, `begun` the folder
-    of images that a resumed run keeps, if it exists. UsageError where the earlier run kept none and its data
-    is not there as it was, or one is damaged.
+    The earlier run adds classes, images to train and to test on. `begun` is the folder of images that a
+    resumed run keeps, if it exists. UsageError where the earlier run kept none and its data is not there as
+    it was, one is damaged, or none can be mixed in: the data is a stream.
     """
-    names = class_names(earlier, data.class_names)
-    new = data.train_split.subset(_draw(data.train_split, each, data.seed))
-    parts: Dict[str, Tuple[Split, Sequence[str]]] = {"new": (new, data.class_names)}
+    earlier, per_class = earlier_run(settings), settings.keep or 0
+    parts: Dict[str, LabelledImages] = {}
+    if per_class:
+        own = LabelledImages(data.name, "train", data.class_names, data.train_split)
+        parts["new"] = own.drawn(per_class, settings.seed)
+        if earlier is not None and begun is not None and begun.is_dir():
+            parts["old"] = _read_kept(begun, class_names(earlier, data.class_names), "old-*")
+        elif earlier is not None:
+            parts["old"] = _old_images(earlier, per_class, settings.seed)
     if earlier is not None:
-        if begun is not None and begun.is_dir():
-            old: Tuple[Split, Sequence[str]] = (_read(begun, names, "old-*"), names)
-        else:
-            old = _images_of(earlier, each, data.seed)
-        parts["old"] = old
-        left = {*data.class_names, *(old[1][label] for label in old[0].labels)}
+        if not isinstance(data.train_split, IndexedSplit):
+            raise UsageError(
+                f"--keep {per_class}: {data.name} is read as a stream, and no images can be mixed into that. "
+                "Give the images as a folder or a .csv table."
+            )
+        data = _mixed(data, earlier, parts.get("old"))
+    return data, KeptImages(parts, data.image_size) if parts else None
+
+
+def _mixed(data: ImageData, earlier: RunFolder, old: Optional[LabelledImages]) -> ImageData:
+    """Return the data with the classes of the earlier run, its test images, and `old` images to train on."""
+    names = class_names(earlier, data.class_names)
+    label_of = labels_in(names, data.class_names)
+    splits = {part: split.relabelled(label_of) for part, split in data.splits.items()}
+    if old is not None:
+        known = np.unique(old.split.labels)
+        left = {*data.class_names, *(old.class_names[label] for label in known)}
         forgotten = [name for name in names if name not in left]
         if forgotten:
             LOG.info(f"note: no image is left of {abbreviated(forgotten)}: they will be forgotten")
-    return KeptImages(parts, data.image_size)
-
-
-def add_earlier(data: ImageData, earlier: RunFolder, each: int, kept: Optional[KeptImages]) -> ImageData:
-    """Return the data with what the earlier run adds: classes, images to train and to test on.
-
-    UsageError where none can be mixed in: the data is a stream.
-    """
-    if not isinstance(data.train_split, IndexedSplit):
-        raise UsageError(
-            f"--keep {each}: {data.name} is read as a stream, and no images can be mixed into that. "
-            "Give the images as a folder or a .csv table."
-        )
-    names = class_names(earlier, data.class_names)
-    splits = {
-        part: split.relabelled(labels_in(names, data.class_names)) for part, split in data.splits.items()
-    }
-    split, old_names = kept.parts["old"] if kept else (None, ())
-    if split is not None and split.count:
-        old = split.relabelled(labels_in(names, old_names))
-        splits["train"] = JoinedSplit([splits["train"], old])
-        LOG.info(f"kept: {old.count} old images of {len(np.unique(old.labels))} classes are mixed in")
+        if len(known):
+            splits["train"] = JoinedSplit([splits["train"], old.labelled_by(names)])
+            LOG.info(f"kept: {old.split.count} old images of {len(known)} classes are mixed in")
     runs = [earlier, *_earlier_runs(earlier)]
     tested = {part: _load_earlier(runs, part, names) for part in splits if part != "train"}
     old_splits = {part: images.split for part, images in tested.items() if images is not None}
@@ -255,7 +261,7 @@ def add_earlier_images(run: RunFolder, images: LabelledImages) -> LabelledImages
     earlier = _load_earlier(runs, images.part, names)
     if earlier is None or not isinstance(images.split, IndexedSplit):
         return images
-    own = images.split.relabelled(labels_in(names, images.class_names))
+    own = images.labelled_by(names)
     name, counts = f"{Path(images.name).name} and {earlier.name}", [own.count, earlier.split.count]
     is_old = np.repeat([False, True], counts)
     return LabelledImages(name, images.part, names, JoinedSplit([own, earlier.split]), is_old)
@@ -265,8 +271,7 @@ def _earlier_runs(run: RunFolder) -> Iterator[RunFolder]:
     """Return the runs whose classes `run` kept, the latest first."""
     seen = {run.path.resolve()}
     while run.config_path.exists():
-        settings = load(TrainSettings, run.config_path)
-        earlier = earlier_run(settings.init_from, settings.keep)
+        earlier = earlier_run(load(TrainSettings, run.config_path))
         if earlier is None or earlier.path.resolve() in seen:  # it was overwritten by its own successor
             return
         run = earlier
@@ -289,8 +294,8 @@ def _load_earlier(runs: Sequence[RunFolder], part: str, names: Sequence[str]) ->
     if not found:
         return None
     data_names = dict.fromkeys(Path(one.name).name for one in found)
-    splits = [one.split.relabelled(labels_in(names, one.class_names)) for one in found]
-    return LabelledImages(" and ".join(data_names), part, names, JoinedSplit(splits))
+    joined = JoinedSplit([one.labelled_by(names) for one in found])
+    return LabelledImages(" and ".join(data_names), part, names, joined)
 
 
 def _load_unchanged(run: RunFolder, part: str) -> LabelledImages:
@@ -300,41 +305,31 @@ def _load_unchanged(run: RunFolder, part: str) -> LabelledImages:
     return images
 
 
-def _images_of(run: RunFolder, each: int, seed: int) -> Tuple[Split, Sequence[str]]:
+def _old_images(run: RunFolder, per_class: int, seed: int) -> LabelledImages:
     """Return images of every class of the earlier run: those it kept; if it kept none, some of its data."""
     if run.kept_path.is_dir():
-        names = run.class_names()
-        return _read(run.kept_path, names, "*", each), names
+        return _read_kept(run.kept_path, run.class_names(), "*", per_class)
     try:
-        images = _load_unchanged(run, "train")
+        return _load_unchanged(run, "train").drawn(per_class, seed)
     except UsageError as error:
         raise UsageError(
-            f"--keep {each}: {run.path} kept no images (no folder {run.kept_path.name}: it was trained "
+            f"--keep {per_class}: {run.path} kept no images (no folder {run.kept_path.name}: it was trained "
             f"without --keep, or by an earlier version), and its data cannot be used: {error} Put the data "
             "back, or keep the classes without images: --keep 0."
         ) from None
-    return images.split.subset(_draw(images.split, each, seed)), images.class_names
 
 
-def _draw(split: Split, each: int, seed: int) -> np.ndarray:
-    """Draw `each` images of every class by chance, or as many as there are: (n,) bool."""
-    labels = np.asarray(split.labels)
-    chosen = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        random = np.random.default_rng([seed, int(label)])
-        chosen[random.permutation(np.flatnonzero(labels == label))[:each]] = True
-    return chosen
-
-
-def _read(folder: Path, names: Sequence[str], pattern: str, each: Optional[int] = None) -> FileSplit:
-    """Return at most `each` kept images of every class: the run's own and older ones in turn."""
+def _read_kept(
+    folder: Path, names: Sequence[str], pattern: str, per_class: Optional[int] = None
+) -> LabelledImages:
+    """Return at most `per_class` kept images of every class: the run's own and older ones in turn."""
     # "new-00001.png": by number, then by age, "new" before "old".
     found = [(folder / _folder_name(name)).glob(pattern) for name in names]
-    by_class = [sorted(files, key=lambda file: file.stem.partition("-")[::-1])[:each] for files in found]
+    by_class = [sorted(files, key=lambda file: file.stem.partition("-")[::-1])[:per_class] for files in found]
     files = [file for of_class in by_class for file in of_class]
     Reading(advice=_DAMAGED).usable(files)
     labels = np.repeat(np.arange(len(names)), list(map(len, by_class)))
-    return FileSplit(np.array(list(map(str, files)), str), labels)
+    return LabelledImages(str(folder), "train", names, FileSplit(np.array(files, str), labels))
 
 
 def _folder_name(class_name: str) -> str:

@@ -12,7 +12,7 @@ from elastictrainer.data.splits import Split, decode_in_order, labels_in, read_e
 from elastictrainer.errors import UsageError, abbreviated
 from elastictrainer.experiment.run_images import LabelledImages
 from elastictrainer.models.predictor import Predictor
-from elastictrainer.runs import environment, ownership
+from elastictrainer.runs import ownership
 from elastictrainer.runs.files import write_csv, write_json
 from elastictrainer.runs.run_folder import Record
 
@@ -22,20 +22,17 @@ _WORST = 3  # classes, and confusions, that are told
 
 
 def probabilities(
-    predictor: Predictor, split: Split, image_size: Optional[int] = None, skip_damaged: bool = False
-) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-    """Classify the images of `split`, in their order: labels (n,), and (n, classes), for each minibatch.
+    predictor: Predictor, split: Split, image_size: Optional[int] = None
+) -> Iterator[np.ndarray]:
+    """Classify the images of `split`, in their order: yields (n, classes) for each minibatch.
 
-    `image_size` is height and width where the classifier takes any (UsageError for another). Without
-    `skip_damaged`, an image that cannot be decoded is a RunError.
+    `image_size` is height and width where the classifier takes any (UsageError for another). An image that
+    cannot be decoded is a RunError.
     """
-    size = _size(predictor, image_size)
+    examples = decode_in_order(split, _size(predictor, image_size))
     try:
-        examples = decode_in_order(split, size, environment.processors())
-        if skip_damaged:
-            examples = examples.ignore_errors()
-        for images, labels in examples.batch(_BATCH):
-            yield labels.numpy(), predictor(images.numpy())
+        for images, _ in examples.batch(_BATCH):
+            yield predictor(images.numpy())
     except tf.errors.OpError as error:
         raise read_error(split, error) from None
 
@@ -158,7 +155,7 @@ class Scores:
 
 def score(predictor: Predictor, data: LabelledImages, image_size: Optional[int] = None) -> Scores:
     """Classify all images of `data`; UsageError where it has classes that the classifier does not know."""
-    found = np.concatenate([rows for _, rows in probabilities(predictor, data.split, image_size)])
+    found = np.concatenate(list(probabilities(predictor, data.split, image_size)))
     names = predictor.names(found.shape[1])
     if predictor.class_names is None and len(data.class_names) == found.shape[1]:
         names = data.class_names

@@ -41,11 +41,6 @@ def parse_bytes(text: str, or_else: str = "") -> int:
     return int(size)
 
 
-def parse_limit(text: str) -> Optional[int]:
-    """Return the bytes that `text` means, None for "auto"; UsageError where it means none."""
-    return None if text == "auto" else parse_bytes(text, "auto, or ")
-
-
 class Option(NamedTuple):
     """What the command line and --help know of a setting.
 
@@ -93,7 +88,7 @@ def options_of(settings: Any) -> Dict[str, Option]:
     return {field.name: field.metadata["option"] for field in dataclasses.fields(settings)}
 
 
-def option_of(name: str) -> str:
+def flag_of(name: str) -> str:
     """Return the option of a setting, as it is typed: "--batch-size"."""
     return f"--{name.replace('_', '-')}"
 
@@ -238,7 +233,7 @@ class TrainSettings(CommonSettings):
         None,
         "limit of the whole process (1GB), or auto: three quarters of the free memory (elastic schemes, "
         "freeze-below)",
-        check=parse_limit,
+        check=lambda size: size == "auto" or parse_bytes(size, "auto, or "),
         metavar="SIZE",
         common=True,
     )

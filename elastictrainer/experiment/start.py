@@ -42,14 +42,13 @@ def resume(run: RunFolder, trust: bool = False, extra_time: Optional[str] = None
     With `trust` its config may name code, whoever wrote it. `extra_time` is beyond what the run has taken, as
     of --time: a finished run goes on, too.
     """
-    if run.config_path.exists():
+    with run.claimed(resume=True):
         settings = load_trusted(run, trust)
         if extra_time is not None and not settings.time:
             raise UsageError(
                 f"--time {extra_time}: {run.path} was not started with --time, and ends by --rho or "
                 "--epochs: leave it out."
             )
-    with run.claimed(resume=True):
         if run.summary_path.exists() and extra_time is None:
             _finish_exports(run, settings)
             return run.summary()

@@ -50,10 +50,9 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def remove_unfinished(folder: Path, of: str = "") -> None:
-    """Remove what killed writers left in `folder`: of all files, or of the one named `of`."""
-    pattern = f".{Path(of).stem}.*{_PART}{Path(of).suffix}" if of else f".*{_PART}*"
-    for unfinished in folder.glob(pattern):
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed writers left in `folder`."""
+    for unfinished in folder.glob(f".*{_PART}*"):
         _remove(unfinished)
 
 

@@ -39,17 +39,16 @@ _CHECKPOINT = re.compile(r"step-(\d{9})")
 _FOLDERS = ("checkpoints", "events", "export", "evaluation", "kept")
 
 
-def mark(folder: Path, signature: str = "") -> None:
-    """Make `folder` known as a run's, with its user's `signature` of its config."""
-    write_text(folder / MARKER, f"{_MARKER_TEXT}{signature}\n")
+def mark(folder: Path, config: bytes = b"") -> None:
+    """Make `folder` known as a run's, with its user's signature of its `config` where there is one."""
+    write_text(folder / MARKER, f"{_MARKER_TEXT}{_signature(config) if config else ''}\n")
 
 
-def signature_of(folder: Path) -> str:
-    """Return the signature that `mark` was given; empty where the folder is not marked."""
-    if not is_marked(folder):
-        return ""
-    lines = (folder / MARKER).read_text(encoding="utf-8", errors="replace").splitlines()
-    return lines[1] if len(lines) > 1 else ""
+def is_own(folder: Path, config: bytes) -> bool:
+    """Return whether this user of this machine marked the `folder` with this `config`."""
+    signature = _signature(config, make_key=False)
+    marked = (folder / MARKER).read_bytes() if is_marked(folder) else b""
+    return bool(signature) and hmac.compare_digest(marked, f"{_MARKER_TEXT}{signature}\n".encode())
 
 
 def is_marked(folder: Path) -> bool:
@@ -130,7 +129,7 @@ def _entries(folder: Path) -> List[Path]:
     return sorted(folder.iterdir()) if _is_folder(folder) else []
 
 
-def signature(content: bytes, make_key: bool = True) -> str:
+def _signature(content: bytes, make_key: bool = True) -> str:
     """Sign `content` so that only this user of this machine can; empty where no key can be kept."""
     path = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "elastictrainer" / "key"
     try:
@@ -144,9 +143,3 @@ def signature(content: bytes, make_key: bool = True) -> str:
         return hmac.new(path.read_bytes(), content, hashlib.sha256).hexdigest()
     except OSError:
         return ""
-
-
-def is_own(content: bytes, signed: str) -> bool:
-    """Return whether `signed` is this user's signature of `content`."""
-    expected = signature(content, make_key=False)
-    return bool(expected) and hmac.compare_digest(expected.encode(), signed.encode())

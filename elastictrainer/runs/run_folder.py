@@ -125,11 +125,9 @@ class RunFolder:
                 + ("Make it writable." if resume else "Choose another --output.")
             ) from None
         with held:
-            # Of a process that was killed before its config was written.
-            remove_unfinished(self.path, of=self.config_path.name)
             try:
                 ownership.refuse_links(self.path)
-                if ownership.is_marked(self.path):  # a model that a killed process has half written
+                if ownership.is_marked(self.path):  # what a killed process has half written
                     remove_unfinished(self.path)
                 if self._content() and not resume:
                     if not overwrite:
@@ -158,12 +156,12 @@ class RunFolder:
     def write_config(self, config: Record) -> None:
         """Write the resolved configuration, signed by this user."""
         text = yaml.safe_dump(config, sort_keys=False)
-        ownership.mark(self.path, ownership.signature(text.encode()))
+        ownership.mark(self.path, text.encode())
         write_text(self.config_path, text)
 
     def is_own(self) -> bool:
         """Return whether this user of this machine wrote the configuration, unchanged since."""
-        return ownership.is_own(self.config_path.read_bytes(), ownership.signature_of(self.path))
+        return ownership.is_own(self.path, self.config_path.read_bytes())
 
     def write_environment(self, environment: Record) -> None:
         """Write versions, device, threads, seed."""

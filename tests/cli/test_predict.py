@@ -9,22 +9,13 @@ import pytest
 
 from builders import spoil
 from elastictrainer.cli import predict
-from run_builders import make_run
+from run_builders import make_run_on_brightness
 
 
 @pytest.fixture
 def run(tf, tmp_path, image_folder, monkeypatch):
-    """A run whose model tells dark from light."""
-    run = make_run(tmp_path / "run")
-    run.write_environment({**run.environment(), "class_names": ["dark", "light"]})
-    layers = tf.keras.layers
-    head = layers.Dense(2)
-    stack = [layers.Rescaling(1 / 255), layers.GlobalAveragePooling2D(), head]
-    model = tf.keras.Sequential([tf.keras.Input((8, 8, 3)), *stack])
-    head.set_weights([tf.constant([[-1.0, 1.0]] * 3).numpy(), tf.constant([1.5, -1.5]).numpy()])
-    model.save(run.model_path)
     monkeypatch.chdir(tmp_path)
-    return run
+    return make_run_on_brightness(tf, tmp_path / "run")
 
 
 def said(capsys, *arguments):
@@ -45,13 +36,19 @@ def test_a_line_for_each_picture(run, capsys):
     assert float(first[2]) + float(second[1]) == pytest.approx(100, abs=0.11)
 
 
-def test_a_folder_with_those_in_it_and_json(run, capsys):
+def test_folders_with_those_in_them_and_json(run, capsys):
+    """More pictures than a minibatch has; one that is named twice is one."""
     (run.path.parent / "images" / "test" / ".thumbnails").mkdir()
     shutil.copy("images/test/dark/0.png", "images/test/.thumbnails/0.png")
     (run.path.parent / "images" / "test" / "notes.txt").touch()
-    lines = [json.loads(line) for line in said(capsys, "images/test", "--json", "--top", "5")]
+    named = "images/test", "images/train", "images/test/dark/0.png", "--json", "--top", "5"
+    lines = [json.loads(line) for line in said(capsys, *named)]
+    parts = {"test": range(4), "train": [0, 1, 10, 11, *range(2, 10)]}
     assert [line["image"] for line in lines] == [
-        f"images/test/{label}/{k}.png" for label in ("dark", "light") for k in range(4)
+        f"images/{part}/{label}/{k}.png"
+        for part, numbers in parts.items()
+        for label in ("dark", "light")
+        for k in numbers
     ]
     for line in lines:
         assert line["classes"][0]["class"] == line["image"].split("/")[2]
@@ -67,12 +64,6 @@ def test_linked_folders_are_read_and_what_is_no_picture_is_named(run, capsys):
     told = capsys.readouterr()
     assert [line.split()[0] for line in told.out.splitlines()] == [f"new/camera/{k}.png" for k in range(4)]
     assert "not read: new/notes.txt" in told.err
-
-
-def test_more_pictures_than_a_minibatch(run, capsys):
-    lines = said(capsys, "images/train", "images/test", "images/test/dark/0.png")
-    assert len(lines) == 32, "a picture that is named twice is one"
-    assert all(line.split()[1] == line.split("/")[2] for line in lines)
 
 
 def test_a_picture_on_standard_input(run, capsys, monkeypatch):

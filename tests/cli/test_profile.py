@@ -20,13 +20,8 @@ def test_a_profile_is_printed_and_written(tf, tmp_path, monkeypatch, capsys):
     model = ["--model", "usermodels:good", "--classes", "2", "--dataset", "images/to/come"]
     assert profile.main([*model, *QUICK, "--validate", "2", "--profile", "p.json"]) == 0
     printed = capsys.readouterr().out
-    for words in (
-        "6 trainable tensors, batch 16, input 16x16x3",
-        "rho_min",
-        "predicted ms",
-        "profile: p.json",
-    ):
-        assert words in printed
+    heading = "6 trainable tensors, batch 16, input 16x16x3"
+    assert all(words in printed for words in (heading, "rho_min", "predicted ms", "profile: p.json"))
     made = Profile.load("p.json")
     assert len(made) == 6 and len(made.validation) == 2
     assert made.metadata["model"] == "usermodels:good" and made.metadata["classes"] == 2
@@ -85,14 +80,11 @@ def test_the_summary_lines():
     assert said.count("unattributed:") == 3 and "FLOPs" not in said and "predicted ms" not in said
 
 
-def test_the_lowest_ratio_of_a_run_with_a_cache_is_told_where_it_is_known():
-    profile = with_reuse(invented())
-    lower = profile.with_cache.rho_min
-    assert lower < profile.rho_min
-    assert line(table(profile), "rho_min").endswith(f"; {lower:.3f} for a cached step")
-
-
-def test_the_memory_of_a_step_is_told_where_it_is_known():
+def test_the_ratio_of_a_cached_step_and_the_memory_of_a_step_are_told_where_they_are_known():
+    cached = with_reuse(invented())
+    lower = cached.with_cache.rho_min
+    assert lower < cached.rho_min
+    assert line(table(cached), "rho_min").endswith(f"; {lower:.3f} for a cached step")
     profile = invented()
     assert "memory" not in table(profile)
     held = CostGroups.singletons(np.arange(12) * 1e6)

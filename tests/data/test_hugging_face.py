@@ -72,10 +72,8 @@ def test_a_local_copy_gives_the_pictures_and_labels_of_the_files(tf, hub, table,
         np.testing.assert_array_equal(split.labels, flowers[part][1])
         files = FileSplit(np.array(list(map(str, flowers[part][0]))), split.labels)
         np.testing.assert_array_equal(pictures(split), pictures(files))
-    assert (
-        sum(len(y) for _, y in data.train(0)) == 18
-        and fingerprint(data.class_names, data.splits)["test"]["count"] == 9
-    )
+    assert sum(len(y) for _, y in data.train(0)) == 18
+    assert fingerprint(data.class_names, data.splits)["test"]["count"] == 9
 
 
 @pytest.mark.realdata
@@ -117,7 +115,7 @@ def test_a_damaged_picture_is_named(tf, hub, table, tmp_path):
         list(load(tmp_path / "copy").train(0))
 
 
-def test_what_is_wrong_with_a_copy_is_told(tf, hub, tmp_path):
+def test_what_is_wrong_with_a_copy_and_what_to_install_is_told(tf, hub, tmp_path, monkeypatch):
     hub.Dataset.from_dict({"text": ["a"], "label": ["b"]}).save_to_disk(str(tmp_path / "text"))
     with pytest.raises(UsageError, match="text, label"):
         load(tmp_path / "text")
@@ -127,9 +125,6 @@ def test_what_is_wrong_with_a_copy_is_told(tf, hub, tmp_path):
     (tmp_path / "text" / "state.json").write_text("{")
     with pytest.raises(UsageError, match="text cannot"):
         load(tmp_path / "text")
-
-
-def test_without_the_extra_it_says_what_to_install(tf, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UsageError, match=r"install '\.\[hf\]'"):
         load("cifar10")

@@ -1,5 +1,6 @@
 """What is noted of a data set: its fingerprint, the changes it shows, remarks before training."""
 
+import itertools
 import json
 import os
 import shutil
@@ -38,19 +39,14 @@ def test_the_same_data_has_the_same_fingerprint_wherever_it_lies(image_folder, t
     assert of(moved) == before and inspection.changes(before, of(moved)) == []
 
 
-def add(folder):
-    image(folder / "train" / "dark" / "new.png")
+def renamed(*pairs):
+    """A function that renames folders or files in both parts of a folder of images."""
 
+    def change(folder):
+        for part, (old, new) in itertools.product(("train", "test"), pairs):
+            (folder / part / old).rename(folder / part / new)
 
-def rename_class(folder):
-    for split in ("train", "test"):
-        (folder / split / "dark").rename(folder / split / "unlit")
-
-
-def swap_classes(folder):
-    for split in ("train", "test"):
-        for a, b in (("dark", "x"), ("light", "dark"), ("x", "light")):
-            (folder / split / a).rename(folder / split / b)
+    return change
 
 
 def add_class(folder):
@@ -58,40 +54,25 @@ def add_class(folder):
         image(folder / split / "grey" / "1.png")
 
 
-def rename_image(folder):
-    first = min((folder / "test" / "dark").iterdir())
-    first.rename(first.with_name("zzz.png"))
-
-
-def replace_image(folder):
-    image(min((folder / "train" / "dark").iterdir()), size=99)
-
-
-def remove_image(folder):
-    min((folder / "test" / "light").iterdir()).unlink()
+UNLIKE = [RENAMED.format("train"), RENAMED.format("test")]
 
 
 @pytest.mark.parametrize(
     "change, said",
     [
-        (add, ["train had 24 images and has 25"]),
+        (lambda folder: image(folder / "train" / "dark" / "new.png"), ["train had 24 images and has 25"]),
         (
-            rename_class,
-            [
-                "the class 'dark' is gone",
-                "the class 'unlit' is new",
-                RENAMED.format("train"),
-                RENAMED.format("test"),
-            ],
+            renamed(("dark", "unlit")),
+            ["the class 'dark' is gone", "the class 'unlit' is new", *UNLIKE],
         ),
         (
             add_class,
             ["the class 'grey' is new", "train had 24 images and has 25", "test had 8 images and has 9"],
         ),
-        (swap_classes, [RENAMED.format("train"), RENAMED.format("test")]),
-        (rename_image, [RENAMED.format("test")]),
-        (replace_image, [RENAMED.format("train")]),
-        (remove_image, ["test had 8 images and has 7"]),
+        (renamed(("dark", "x"), ("light", "dark"), ("x", "light")), UNLIKE),
+        (renamed(("dark/0.png", "dark/zzz.png")), UNLIKE),
+        (lambda folder: image(folder / "train" / "dark" / "0.png", size=99), UNLIKE[:1]),
+        (lambda folder: (folder / "test" / "light" / "0.png").unlink(), ["test had 8 images and has 7"]),
     ],
 )
 def test_what_changed_is_named(image_folder, change, said):
@@ -206,13 +187,12 @@ def test_what_would_count_were_it_not_hidden_is_named(image_folder):
 
 
 def test_images_in_both_parts_are_counted_and_named(image_folder):
+    train, test = image_folder / "train" / "dark", image_folder / "test" / "dark"
     for k in range(3):
-        shutil.copy(
-            image_folder / "train" / "dark" / f"{k}.png", image_folder / "test" / "dark" / f"copy{k}.png"
-        )
+        shutil.copy(train / f"{k}.png", test / f"copy{k}.png")
     (line,) = remarks_on(image_folder)
     assert line.startswith("3 of 11 test images ")
-    assert f"{image_folder}/test/dark/copy0.png is {image_folder}/train/dark/0.png" in line
+    assert f"{test}/copy0.png is {train}/0.png" in line
 
 
 def test_validation_images_are_compared_with_the_others(image_folder):

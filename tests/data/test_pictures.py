@@ -49,22 +49,13 @@ def test_colours_of_any_depth_and_of_print_are_read(tmp_path, name, mode):
 @pytest.mark.parametrize("suffix", ["jpg", "webp"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_picture_is_turned_as_its_camera_says(tmp_path, suffix, orientation):
-    stored = {  # what a camera held so writes, so that turning it as the tag says gives `drawn`
-        1: None,
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_90,
-        7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }[orientation]
-    image = Image.fromarray(drawn())
-    image = image if stored is None else image.transpose(stored)
-    exif = Image.Exif()
+    image, exif, file = Image.fromarray(drawn()), Image.Exif(), tmp_path / f"a.{suffix}"
     exif[0x0112] = orientation
-    image.save(tmp_path / f"a.{suffix}", exif=exif)
-    assert np.abs(read(tmp_path / f"a.{suffix}") - drawn()).mean() <= 8
+    image.save(file, exif=exif)
+    with Image.open(file) as stored:
+        upright = np.asarray(ImageOps.exif_transpose(stored).convert("RGB"), float)
+    assert upright.shape[0] == (32 if orientation > 4 else 16)
+    assert np.abs(read(file, upright.shape[:2]) - upright).mean() <= 1
 
 
 def tag(number, kind, count, value):
@@ -156,22 +147,17 @@ def test_a_jpeg_is_decoded_at_the_smallest_scale_of_twice_the_size(
     assert resized_from == [(-(-47 // scale), -(-43 // scale))]
 
 
-def test_a_photograph_of_200_megapixels_is_read_and_a_bomb_refused(tmp_path):
+def test_a_photograph_of_200_megapixels_is_read(tmp_path):
     Image.new("RGB", (16_400, 12_300), RED).save(tmp_path / "a.jpg")
     assert pictures.find_problem(tmp_path / "a.jpg") == ""
     assert np.abs(read(tmp_path / "a.jpg", (32, 32)) - RED).max() < 3
-    Image.new("1", (20_000, 20_000)).save(tmp_path / "a.png")
-    assert "400000000 pixels" in pictures.find_problem(tmp_path / "a.png")
 
 
-def test_stripes_finer_than_a_pixel_become_grey():
+def test_stripes_finer_than_a_pixel_become_grey_and_pixels_of_the_right_size_are_not_touched():
     stripes = np.zeros((100, 200, 3), np.uint8)
     stripes[:, ::2] = 255
     got = pictures.resize(stripes, (50, 51)).astype(float)
     assert np.abs(got - 127.5).max() < 30 and np.abs(got - 127.5).mean() < 3
-
-
-def test_pixels_of_the_right_size_are_not_touched():
     pixels = np.random.default_rng(0).uniform(0, 255, (9, 7, 3))
     np.testing.assert_array_equal(pictures.resize(pixels, (9, 7)), pixels)
 
@@ -220,11 +206,8 @@ def test_the_text_followed_with_pillow_gives_the_same_picture(tmp_path, name, sh
     size = (96, 120)
     text = pictures.describe_preprocessing(size)
     assert "96 pixels high and 120 wide" in text and "resize((120, 96), BILINEAR)" in text
-    assert np.abs(read(tmp_path / name, size) - by_pillow(tmp_path / name, *size)).mean() < tolerance
-
-
-def test_a_network_that_takes_any_size_is_described_without_one():
     assert "to the size trained on, by bilinear" in pictures.describe_preprocessing((None, None))
+    assert np.abs(read(tmp_path / name, size) - by_pillow(tmp_path / name, *size)).mean() < tolerance
 
 
 @pytest.mark.realdata
@@ -234,9 +217,8 @@ def test_a_photograph_at_reduced_scale_looks_the_same(cub100, tmp_path, size, be
     for file in sorted(cub100.glob("train/*/*"))[::300]:
         with Image.open(file) as stored:
             stored.convert("RGB").crop((0, 0, 224, 224)).save(tmp_path / "a.jpg", quality=92)
-        differences.append(
-            np.abs(read(tmp_path / "a.jpg", size) - by_pillow(tmp_path / "a.jpg", *size)).mean()
-        )
+        difference = read(tmp_path / "a.jpg", size) - by_pillow(tmp_path / "a.jpg", *size)
+        differences.append(np.abs(difference).mean())
     assert np.mean(differences) < below
 
 

@@ -11,16 +11,20 @@ from elastictrainer.data.splits import (
     decode_in_order,
     name_parts,
     split_dataset,
-    stratified_mask,
     stratified_places,
 )
+
+
+def split_of(*greys, side=4):
+    """A square image of each grey; its label is its number."""
+    images = np.array([np.full((side, side, 3), grey, np.uint8) for grey in greys])
+    return ArraySplit(images, np.arange(len(greys)))
 
 
 @pytest.fixture
 def split(tf):
     """Five grey images, each a shade lighter; labels count down."""
-    shades = np.arange(0, 250, 50, dtype=np.uint8)
-    return ArraySplit(np.broadcast_to(shades[:, None, None, None], (5, 6, 4, 3)), np.arange(5)[::-1])
+    return split_of(0, 50, 100, 150, 200).relabelled(np.arange(5)[::-1])
 
 
 def order(split, seed):
@@ -38,15 +42,9 @@ def test_images_are_decoded_in_the_stored_order_resized_with_their_label_and_ran
     image, label = split.decoder((8, 12))(tf.constant(3))
     assert image.shape == (8, 12, 3) and image.dtype == tf.float32
     assert (image.numpy() == 150).all() and int(label) == 1 and label.dtype == tf.int64
-    decoded = decode_in_order(split, (2, 2), workers=2)
+    decoded = decode_in_order(split, (2, 2))
     pairs = [(round(float(image[0, 0, 0])), int(label)) for image, label in decoded]
     assert pairs == [(0, 4), (50, 3), (100, 2), (150, 1), (200, 0)]
-
-
-def split_of(*greys, side=4):
-    """An image of each grey; its label is its number."""
-    images = np.array([np.full((side, side, 3), grey, np.uint8) for grey in greys])
-    return ArraySplit(images, np.arange(len(greys)))
 
 
 def read(tf, split, seed=None):
@@ -77,7 +75,7 @@ def test_a_subset_has_what_was_chosen(tf, joined, chosen):
     assert (read(tf, joined.subset(np.array(chosen, bool))) if expected else []) == expected
 
 
-def test_images_have_the_names_of_their_sources(joined):
+def test_joined_images_have_the_names_of_their_sources(joined):
     for number, split in enumerate(joined.splits):
         split.name_of = lambda k, number=number: f"{number}-{k}.png"
     names = [joined.name_of(k) for k in range(joined.count)]
@@ -91,10 +89,9 @@ def test_labels_are_replaced(tf):
     assert split.labels.tolist() == [2, 0, 5] and split.count == 3
     joined = JoinedSplit([split_of(10, 20), split_of(30)]).relabelled(np.array([2, 0]))
     assert read(tf, joined.subset(np.array([False, True, True]))) == [(20, 0), (30, 2)]
-    assert len(list(decode_in_order(split, (4, 4), 1))) == 3
 
 
-def made(count, seed=0):
+def made(count):
     """A split of two classes, a third of it of the second; its images have their number in every pixel."""
     images = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, 2, 2, 3))
     return ArraySplit(images, (np.arange(count) % 3 == 0).astype(np.int64))
@@ -109,16 +106,20 @@ def parts_of(parts, **options):
 
 
 @pytest.mark.parametrize("fraction, expected", [(0.25, [1, 2]), (0.01, [1, 1]), (0.9, [2, 7])])
-def test_every_class_keeps_an_image_in_both_parts(fraction, expected):
-    labels = np.repeat([0, 1], [3, 8])
-    apart = stratified_mask(labels, ["a", "b"], fraction, seed=0)
-    assert apart.dtype == bool and np.bincount(labels[apart]).tolist() == expected
-    np.testing.assert_array_equal(apart, stratified_mask(labels, ["a", "b"], fraction, seed=0))
-    assert any((apart != stratified_mask(labels, ["a", "b"], fraction, seed=k)).any() for k in range(1, 9))
+def test_every_class_keeps_an_image_in_both_parts_and_the_seed_draws(fraction, expected):
+    images = np.broadcast_to(np.arange(11, dtype=np.uint8)[:, None, None, None], (11, 2, 2, 3))
+    whole = ArraySplit(images, np.repeat([0, 1], [3, 8]))
+    drawn = [parts_of({"all": whole}, test_split=fraction, seed=seed) for seed in (0, 0, *range(1, 9))]
+    assert np.bincount(drawn[0]["test"].labels).tolist() == expected
+    first, again, *others = (numbers(parts["test"]) for parts in drawn)
+    assert first == again and any(first != other for other in others)
 
 
-def test_validation_images_are_training_images_and_the_test_images_stay():
-    train, test = made(30), made(9)
+def test_validation_images_are_training_images_and_parts_that_are_there_stay():
+    train, val, test = made(30), made(6), made(9)
+    parts = parts_of({"train": train, "val": val, "test": test})
+    assert parts["train"] is train and parts["val"] is val
+    assert parts_of({"train": train, "val": val}, test_split=0.2)["val"] is val
     parts = parts_of({"train": train, "test": test}, validation_split=0.2, seed=4)
     assert parts["test"] is test
     assert sorted(numbers(parts["train"]) + numbers(parts["val"])) == numbers(train)
@@ -136,13 +137,6 @@ def test_data_without_a_test_part_gets_one_and_a_validation_part_if_both_are_ask
     assert numbers(both["test"]) == numbers(one["test"]), "the test images do not depend on the others"
     assert sorted(sum((numbers(both[part]) for part in ("train", "val", "test")), [])) == numbers(whole)
     assert both["val"].count == 6
-
-
-def test_a_validation_part_of_its_own_is_used_as_it_is():
-    train, val = made(30), made(6)
-    parts = parts_of({"train": train, "val": val, "test": made(9)})
-    assert parts["train"] is train and parts["val"] is val
-    assert parts_of({"train": train, "val": val}, test_split=0.2)["val"] is val
 
 
 @pytest.mark.parametrize(
@@ -164,10 +158,11 @@ def test_what_is_there_already_or_missing_is_told(there, asked, message):
 def test_splits_of_a_collection_may_have_any_usual_name(name):
     assert name_parts("x", {"train": 1, "test": 2, name: 3, "more": 4}) == {"train": 1, "test": 2, "val": 3}
     assert name_parts("x", {"train": 1, name: 3}) == {"train": 1, "test": 3}
-    with pytest.raises(
-        UsageError, match=f"the splits val and {name}" if name != "val" else "train is needed"
-    ):
-        name_parts("x", {"val": 1, name: 3, **({"train": 1} if name != "val" else {})})
+    with pytest.raises(UsageError, match="train is needed"):
+        name_parts("x", {name: 3})
+    other = "val" if name != "val" else "valid"
+    with pytest.raises(UsageError, match="one validation part is used"):
+        name_parts("x", {"train": 1, name: 2, other: 3})
 
 
 def load(path, **options):

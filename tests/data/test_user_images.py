@@ -27,9 +27,8 @@ def files(split):
 def test_the_seed_decides_which_images_of_every_class_are_for_testing(tf, class_folders):
     data = load(class_folders, validation_split=0.25)
     assert data.class_names == ("dark", "light")
-    assert np.bincount(data.test_split.labels).tolist() == [3, 4] and np.bincount(
-        data.train_split.labels
-    ).tolist() == [8, 12]
+    counts = [np.bincount(split.labels).tolist() for split in (data.train_split, data.test_split)]
+    assert counts == [[8, 12], [3, 4]]
     assert not files(data.train_split) & files(data.test_split)
     assert len(files(data.train_split) | files(data.test_split)) == 27
     assert files(load(class_folders, validation_split=0.25).test_split) == files(data.test_split)
@@ -61,108 +60,72 @@ def test_cub100(tf, cub100):
     assert x.shape == (4, 224, 224, 3) and 20 < x.numpy().mean() < 235
 
 
-def write_table(folder, rows, columns="path,label"):
+def write_table(folder, *rows, columns="path,label"):
     table = folder / "images.csv"
     table.write_text("\n".join([columns, *rows]) + "\n")
     return table
 
 
 def test_a_table_of_files(tf, class_folders):
-    rows = [
-        f"{p.relative_to(class_folders)},{p.parent.name} bird" for p in sorted(class_folders.glob("*/*.png"))
-    ]
-    data = load(write_table(class_folders, rows), validation_split=0.25)
+    files = sorted(file.relative_to(class_folders) for file in class_folders.glob("*/*.png"))
+    rows = [f"{file},{file.parent} bird" for file in files]
+    data = load(write_table(class_folders, *rows), validation_split=0.25)
     assert data.class_names == ("dark bird", "light bird") and data.test_split.count == 7
-    split = load(
-        write_table(
-            class_folders,
-            [f"{row},{'test' if k % 3 == 0 else 'train'}" for k, row in enumerate(rows)],
-            "path,label,split",
-        )
-    )
+    parts = [f"{row},{'test' if k % 3 == 0 else 'train'}" for k, row in enumerate(rows)]
+    split = load(write_table(class_folders, *parts, columns="path,label,split"))
     assert split.test_split.count == 9 and split.train_split.count == 18
-    assert split.test_split.files.tolist() == [str(class_folders / row.split(",")[0]) for row in rows[::3]]
+    assert split.test_split.files.tolist() == [str(class_folders / file) for file in files[::3]]
     images, labels = next(split.train(0))
     assert images.shape == (2, 8, 8, 3)
 
 
-def table(*rows, columns="path,label"):
-    """A function that writes that table into a folder."""
-    return lambda folder: write_table(folder, rows, columns)
+A, B, SPLIT = "dark/train0.png,a", "dark/train1.png,b", "path,label,split"
 
 
-BAD = {
-    "one image": (
-        table("dark/train0.png,a", "dark/train1.png,b", "dark/train2.png,b"),
-        {"validation_split": 0.2},
-        "class 'a' has 1 image",
-    ),
-    "no column": (table("dark/train0.png,a", columns="file,label"), {}, "no column 'path'"),
-    "no label": (table("dark/train0.png,a", "dark/train1.png,"), {}, "line 3: label is empty"),
-    "no label after an empty line": (table("dark/train0.png,a", "", "x,"), {}, "line 4: label is empty"),
-    "other split": (
-        table("dark/train0.png,a,dev", columns="path,label,split"),
-        {},
-        "line 2: .*'dev'.*train, val, test",
-    ),
-    "no file": (
-        table("dark/x.png,a", "dark/train1.png,b"),
-        {"validation_split": 0.5},
-        "dark/x.png.*No such file",
-    ),
-    "one class": (table("dark/train0.png,a"), {"test_split": 0.5}, "1 class"),
-    "table without a split": (table("dark/train0.png,a", "dark/train1.png,b"), {}, "no test part"),
-    "class in one part": (
-        table("dark/train0.png,a,train", "dark/train1.png,b,test", columns="path,label,split"),
-        {},
-        "'a' .*train, test",
-    ),
-    "split twice": (
-        lambda folder: write_table(
-            folder,
-            ["dark/train0.png,a,train"] * 2
-            + ["dark/train1.png,b,test"] * 2
-            + ["dark/train1.png,b,train", "dark/train0.png,a,test"],
-            "path,label,split",
+@pytest.mark.parametrize(
+    "lines, options, message",
+    [
+        (("path,label", A, B, "dark/train2.png,b"), {"validation_split": 0.2}, "class 'a' has 1 image"),
+        (("file,label", A), {}, "no column 'path'"),
+        (("path,label", A, "dark/train1.png,"), {}, "line 3: label is empty"),
+        (("path,label", A, "", "x,"), {}, "line 4: label is empty"),
+        ((SPLIT, f"{A},dev"), {}, "line 2: .*'dev'.*train, val, test"),
+        (("path,label", "dark/x.png,a", B), {"validation_split": 0.5}, "dark/x.png.*No such file"),
+        (("path,label", A), {"test_split": 0.5}, "1 class"),
+        (("path,label", A, B), {}, "no test part"),
+        ((SPLIT, f"{A},train", f"{B},test"), {}, "'a' .*train, test"),
+        (
+            (SPLIT, f"{A},train", "dark/train2.png,a,test", f"{B},train", "dark/train3.png,b,test"),
+            {"test_split": 0.5},
+            "leave out --test-split",
         ),
-        {"test_split": 0.5},
-        "leave out --test-split",
-    ),
-    "no table": (
-        lambda folder: (folder / "x.csv").write_bytes(b"\xff\xfe\x00") and folder / "x.csv",
-        {},
-        "is not UTF-8 text",
-    ),
-    "arrays": (lambda folder: (folder / "x.npz").write_bytes(b"PK") and folder / "x.npz", {}, "Trainer.fit"),
-    "no file at all": (table("x.png,a", "y.png,b"), {"test_split": 0.5}, "none of its 2 files is there"),
-    "series": (table("dark/train0.png,a,1", columns="path,label,group"), {}, "add a column split"),
-    "a comma in a path": (table("dark/a,b.png,a"), {}, "line 2: 3 fields.*quotation marks"),
-    "an open quotation mark": (table('"dark/a.png,a', "dark/b.png,b"), {}, "over several lines"),
-    "two columns of a name": (
-        table("dark/train0.png,a,b", columns="path,label,Label"),
-        {},
-        "two columns 'lab",
-    ),
-    "two labels": (
-        table("dark/train0.png,a", "dark/train1.png,b", "dark/train0.png,b"),
-        {},
-        "lines 2 and 4: .*",
-    ),
-    "another file": (lambda folder: folder / "dark" / "train0.png", {}, "neither a folder nor"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_data_is_refused_with_the_reason(tf, class_folders, case):
-    make, options, message = BAD[case]
+        (("path,label", "x.png,a", "y.png,b"), {"test_split": 0.5}, "none of its 2 files is there"),
+        (("path,label,group", f"{A},1"), {}, "add a column split"),
+        (("path,label", "dark/a,b.png,a"), {}, "line 2: 3 fields.*quotation marks"),
+        (("path,label", '"dark/a.png,a', "dark/b.png,b"), {}, "over several lines"),
+        (("path,label,Label", f"{A},b"), {}, "two columns 'lab"),
+        (("path,label", A, B, "dark/train0.png,b"), {}, "lines 2 and 4: .*"),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else "",
+)
+def test_a_bad_table_is_refused_with_the_reason(tf, class_folders, lines, options, message):
     with pytest.raises(UsageError, match=message):
-        load(make(class_folders), **options)
+        load(write_table(class_folders, *lines[1:], columns=lines[0]), **options)
 
 
-def test_a_table_in_another_encoding_is_said_to_be(tmp_path):
-    (tmp_path / "t.csv").write_bytes("path,label\nx.png,a\nä.png,1\n".encode("latin-1"))
-    with pytest.raises(UsageError, match="t.csv.*UTF-8"):
-        read_table(tmp_path / "t.csv", Reading())
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("x.csv", b"\xff\xfe\x00", "is not UTF-8 text"),
+        ("x.csv", "path,label\nx.png,a\nä.png,1\n".encode("latin-1"), "x.csv.*UTF-8"),
+        ("x.npz", b"PK", "Trainer.fit"),
+        ("x.png", b"", "neither a folder nor"),
+    ],
+)
+def test_another_file_is_refused_with_the_reason(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        load(tmp_path / name)
 
 
 AS_WRITTEN = {
@@ -183,8 +146,8 @@ AS_WRITTEN = {
 def test_tables_are_read_as_programs_write_them(tf, class_folders, how):
     files = sorted(class_folders.glob("*/*.png"))
     rows = [f"{file.parent.name}/{file.name},{file.parent.name}" for file in files]
-    table = class_folders / "t.csv"
-    table.write_bytes(AS_WRITTEN[how]("\n".join(["path,label", *rows]) + "\n"))
+    table = write_table(class_folders, *rows)
+    table.write_bytes(AS_WRITTEN[how](table.read_text()))
     names, parts = read_table(table, Reading())
     assert names == ["dark", "light"]
     assert [Path(file).resolve() for file in parts["all"].files] == [file.resolve() for file in files]
@@ -202,16 +165,18 @@ def test_letters_with_accents_are_the_same_however_they_are_written(tf, image_fo
     (image_folder / "train" / COMPOSED / "0.png").rename(image_folder / "train" / DECOMPOSED / "0.png")
     assert np.bincount(read_folder(image_folder, Reading())[1]["train"].labels).tolist() == [12, 12]
     rows = [f"train/{COMPOSED}/{k}.png,{(COMPOSED, DECOMPOSED)[k % 2]}" for k in (1, 2)]
-    (image_folder / "t.csv").write_text("\n".join(["path,label", *rows, f"train/{COMPOSED}/0.png,x"]))
-    names, parts = read_table(image_folder / "t.csv", Reading())
+    names, parts = read_table(write_table(image_folder, *rows, f"train/{COMPOSED}/0.png,x"), Reading())
     assert names == [COMPOSED, "x"] and all(map(os.path.exists, parts["all"].files))
 
 
 def test_with_damaged_images_left_out_a_class_without_any_is_named(image_folder):
-    rows = ["train/dark/0.png,a", "train/dark/gone.png,b"]
-    (image_folder / "t.csv").write_text("\n".join(["path,label", *rows]))
+    table = write_table(image_folder, "train/dark/0.png,a", "train/dark/gone.png,b")
     with pytest.raises(UsageError, match="class 'b' has no usable image"):
-        read_table(image_folder / "t.csv", Reading(skip_damaged=True))
+        read_table(table, Reading(skip_damaged=True))
+    for file in (image_folder / "test" / "dark").iterdir():
+        cut(file)
+    with pytest.raises(UsageError, match="test/dark "):
+        read_folder(image_folder, Reading(skip_damaged=True))
 
 
 def noise(file, **options):
@@ -278,21 +243,18 @@ def test_damaged_images_are_left_out_if_asked(image_folder):
     assert again["train"].fingerprint()["contents"] == parts["train"].fingerprint()["contents"]
 
 
-def test_a_class_of_damaged_images_alone_is_refused(image_folder):
-    for file in (image_folder / "test" / "dark").iterdir():
-        cut(file)
-    with pytest.raises(UsageError, match="test/dark "):
-        read_folder(image_folder, Reading(skip_damaged=True))
-
-
-def test_classes_are_in_alphabetical_order_and_files_in_that_of_their_class(image_folder):
+def test_classes_are_in_alphabetical_order_files_in_that_of_their_class_and_none_is_hidden(image_folder):
+    for part in ("train", "test"):
+        for name in (".ipynb_checkpoints", "__MACOSX"):
+            (image_folder / part / name).mkdir()
+    (image_folder / "train" / "dark" / "._0.png").write_bytes(b"not an image")
     names, parts = read_folder(image_folder, Reading())
     train, test = parts["train"], parts["test"]
     assert names == ["dark", "light"]
     assert train.labels.tolist() == [0] * 12 + [1] * 12 and test.labels.tolist() == [0] * 4 + [1] * 4
-    assert [file.split(os.sep)[-3:] for file in test.files[[0, 7]]] == [
-        ["test", "dark", "0.png"],
-        ["test", "light", "3.png"],
+    assert [os.path.relpath(file, image_folder) for file in test.files[[0, 7]]] == [
+        "test/dark/0.png",
+        "test/light/3.png",
     ]
 
 
@@ -310,20 +272,13 @@ def test_only_files_of_images_count_and_upper_case_endings_do(tmp_path):
         read_classes({"x": [tmp_path / "inner"]}, Reading())
 
 
-def test_hidden_folders_are_no_classes(image_folder):
-    for part in ("train", "test"):
-        for name in (".ipynb_checkpoints", "__MACOSX"):
-            (image_folder / part / name).mkdir()
-    (image_folder / "train" / "dark" / "._0.png").write_bytes(b"not an image")
-    names, parts = read_folder(image_folder, Reading())
-    assert names == ["dark", "light"] and parts["train"].count == 24
-
-
-def test_the_first_frame_of_an_animation_is_read(tmp_path):
+def test_the_first_frame_of_an_animation_and_names_that_are_not_utf8_are_read(tmp_path):
     frames = [Image.new("RGB", (4, 4), (grey,) * 3) for grey in (255, 0)]
-    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    split = FileSplit(np.array([str(tmp_path / "a.gif")]), np.array([0]))
-    np.testing.assert_array_equal(split.image(0, (4, 4)), np.full((4, 4, 3), 255))
+    for name in (b"a.gif", b"caf\xe9.gif"):
+        file = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))
+        frames[0].save(file, "gif", save_all=True, append_images=frames[1:])
+        split = FileSplit(np.array([file]), np.array([0]))
+        np.testing.assert_array_equal(split.image(0, (4, 4)), np.full((4, 4, 3), 255))
 
 
 def test_damaged_images_are_named_after_a_failed_read(image_folder):
@@ -338,17 +293,10 @@ def test_damaged_images_are_named_after_a_failed_read(image_folder):
     assert all(name in str(corrupt) for name in corrupt.files)
 
 
-def test_a_file_name_that_is_not_utf8_is_read(tmp_path):
-    file = os.path.join(os.fsencode(tmp_path), b"caf\xe9.png")
-    Image.new("RGB", (4, 4), "white").save(os.fsdecode(file), "png")
-    split = FileSplit(np.array([os.fsdecode(file)]), np.array([0]))
-    np.testing.assert_array_equal(split.image(0, (4, 4)), np.full((4, 4, 3), 255))
-
-
 def test_files_named_from_here_and_from_the_root_have_one_identity(image_folder, monkeypatch):
     files = sorted((image_folder / "train" / "dark").iterdir())
     labels = np.zeros(len(files), np.int64)
     monkeypatch.chdir(image_folder)
     mixed = [str(file.relative_to(image_folder)) if k % 2 else str(file) for k, file in enumerate(files)]
-    absolute = FileSplit(np.array(list(map(str, files))), labels).fingerprint()
+    absolute = FileSplit(np.array(files, str), labels).fingerprint()
     assert FileSplit(np.array(mixed), labels).fingerprint() == absolute

@@ -66,7 +66,7 @@ def test_a_built_in_network_ends_in_float32_and_starts_with_exact_pixels(tf):
     }
 
 
-def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
+def test_a_profile_is_of_one_precision_which_a_model_must_be_able_to_have(tf, settings):
     assembly.configure(0, precision="bfloat16")
     model = assembly.make_model(settings, 2)
     metadata = assembly.profile_metadata(settings, model, (16, 16, 3), 2)
@@ -75,16 +75,11 @@ def test_a_profile_is_of_one_precision(tf, settings, tmp_path):
     optimizer = assembly.make_optimizer(settings)
     profile = profiling.make_profile(model, (images, labels), optimizer, metadata, **options)
     assert not profiling.differences(profile, model, metadata)
-    plain = assembly.profile_metadata(
-        dataclasses.replace(settings, precision="float32"), model, (16, 16, 3), 2
-    )
+    in_float32 = dataclasses.replace(settings, precision="float32")
+    plain = assembly.profile_metadata(in_float32, model, (16, 16, 3), 2)
     assert profiling.profile_path(plain) != profiling.profile_path(metadata)
     (said,) = profiling.differences(profile, model, plain)
     assert re.fullmatch("precision: .*mixed_bfloat16.*float32", said)
-
-
-def test_a_model_that_cannot_have_it_is_refused(tf, settings):
-    assembly.configure(0, precision="bfloat16")
     with pytest.raises(UsageError, match="gives bfloat16 logits.*dtype=.float32."):
         assembly.make_model(dataclasses.replace(settings, model="usermodels:good"), 2)
 
@@ -100,21 +95,21 @@ def test_a_continued_run_has_the_precision_of_the_earlier_one(tf, settings, tmp_
 
 
 @pytest.mark.parametrize("ratio, chosen", [(0.8, "bfloat16"), (0.9, "float32"), (1.4, "float32")])
-def test_auto_measures_both_formats_once_where_the_device_has_both(
-    tf, settings, monkeypatch, caplog, ratio, chosen
-):
+def test_auto_measures_both_formats_once_where_the_device_has_both(settings, monkeypatch, ratio, chosen):
     asked, auto = [], dataclasses.replace(settings, precision="auto")
 
     def took(settings, precision):
         asked.append(precision)
         return 100.0 * (ratio if precision == "bfloat16" else 1.0)
 
-    monkeypatch.setattr(profiling.environment, "has_bfloat16", lambda: True)
     monkeypatch.setattr(profiling, "_full_step_ms", took)
+    monkeypatch.setattr(environment, "has_bfloat16", lambda: False)
+    assert profiling.choose_precision(auto) == "float32" and not asked
+    monkeypatch.setattr(environment, "has_bfloat16", lambda: True)
     assert profiling.choose_precision(auto) == profiling.choose_precision(auto) == chosen
     assert asked == ["float32", "bfloat16"], "the second time they are known"
-    assert profiling.choose_precision(auto, measures=False) == "float32"
-    assert profiling.choose_precision(dataclasses.replace(auto, model="mine.keras")) == "float32"
+    for unmeasured in ({"deterministic": True}, {"memory": "1GB"}, {"model": "mine.keras"}):
+        assert profiling.choose_precision(dataclasses.replace(auto, **unmeasured)) == "float32"
 
 
 def test_auto_times_real_steps_and_leaves_no_trace(tf, settings, monkeypatch):
@@ -144,9 +139,3 @@ def test_a_processor_says_whether_it_has_bfloat16(tf, tmp_path, monkeypatch, tex
         path.write_text(text)
     monkeypatch.setattr(environment, "CPUINFO", path)
     assert environment.has_bfloat16() == expected
-
-
-def test_a_device_without_it_measures_nothing(tf, settings, monkeypatch):
-    monkeypatch.setattr(environment, "has_bfloat16", lambda: False)
-    monkeypatch.setattr(profiling, "_full_step_ms", None)
-    assert profiling.choose_precision(dataclasses.replace(settings, precision="auto")) == "float32"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import usermodels
 from builders import invented_profile, small_network
 from elastictrainer import UsageError
 from elastictrainer.cache.settings import CacheSettings
-from elastictrainer.experiment import assembly, profiling
+from elastictrainer.experiment import profiling
 from elastictrainer.experiment.settings import TrainSettings, parse_bytes
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.profile_model import TooSlow, traced_memory
@@ -23,6 +24,18 @@ from log_lines import listen
 
 def batch(tf):
     return tf.zeros((2, 8, 8, 3)), tf.constant([0, 1])
+
+
+def run_of(tf, model, options):
+    """What a run on images of 8x8 pixels with these options of the command line is made of."""
+    images = tf.zeros((4, 8, 8, 3)), tf.zeros((4,), tf.int64)
+    data = SimpleNamespace(image_size=(8, 8), class_names=("a", "b"), train=lambda epoch: iter([images]))
+    return TrainSettings(**dict(options)), data, model, optimizers.make("sgd")
+
+
+def obtained(tf, model, options=(), **more):
+    """The profile that such a run makes."""
+    return profiling.obtain_profile(*run_of(tf, model, options), schemes.create("elastic"), **more)
 
 
 def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
@@ -38,10 +51,7 @@ def test_a_tensor_that_the_loss_does_not_depend_on_is_named(tf):
 
 def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model, optimizer, said = small_network(tf), optimizers.make("sgd"), listen()
-    images = tf.zeros((4, 8, 8, 3)), tf.zeros((4,), tf.int64)
-    metadata = assembly.profile_metadata(TrainSettings(), model, (8, 8, 3), 2)
-    scheme = schemes.create("elastic")
+    model, said, scheme = small_network(tf), listen(), schemes.create("elastic")
 
     def with_larger_activations(step, batch):
         """Memory of a step on which each tensor holds 40 MB more."""
@@ -51,23 +61,22 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
 
     monkeypatch.setattr(profiling, "traced_memory", with_larger_activations)
 
-    def obtained(limit):
-        return profiling.obtain_profile(model, metadata, lambda: images, optimizer, scheme, 0.0, limit=limit)
+    def within(limit):
+        return obtained(tf, model, {"calibration_seconds": 0.0}, limit=limit)
 
-    def without(limit, solves=True, by_deadline=False):
-        assert obtained(limit) is None
-        return profiling.without_profile(
-            model, metadata, lambda: images, optimizer, CacheSettings(), limit, solves, by_deadline
-        )[0]
+    def without(limit, solves=True, **options):
+        run = run_of(tf, model, {"scheme": "elastic", **options})
+        return profiling.without_profile(*run, CacheSettings(), limit, solves)[0]
 
     with pytest.raises(UsageError, match="The least, with the head alone in training, is"):
         without(1e6)
     with pytest.raises(UsageError, match="The least, with the last layers alone in training") as refused:
         without(1e6, solves=False)
     least = parse_bytes(re.search(r"is (\S+GB);", str(refused.value))[1])
+    assert within(least - 80e6) is None
     assert not without(least - 80e6).trains and "the head alone is solved" in said[-1]
-    assert without(least - 80e6, by_deadline=True).tensors, "last layers need no profile"
-    profile = obtained(least)
+    assert without(least - 80e6, time="10m").tensors, "last layers need no profile"
+    profile = within(least)
     assert limited(least, profile, resident.settled_bytes()).scheme(scheme, True).selects
 
 
@@ -85,17 +94,17 @@ def test_tensors_whose_time_is_estimated_are_named(tf, monkeypatch, estimated):
 
 
 @pytest.mark.parametrize(
-    "time_s, age_s, expected",
+    "time, age_s, expected",
     [
         (None, 900.0, "whole"),
-        (3000.0, 5.0, "whole"),
-        (200.0, 5.0, "short"),
-        (140.0, 5.0, ""),
-        (200.0, 12.0, ""),
+        ("50m", 5.0, "whole"),
+        ("200s", 5.0, "short"),
+        ("140s", 5.0, ""),
+        ("200s", 12.0, ""),
     ],
 )
 def test_a_profile_is_made_where_it_fits_into_a_tenth_of_the_time(
-    tf, tmp_path, monkeypatch, time_s, age_s, expected
+    tf, tmp_path, monkeypatch, time, age_s, expected
 ):
     """Where loading took long the device is slow, or other programs run."""
     monkeypatch.chdir(tmp_path)
@@ -109,9 +118,7 @@ def test_a_profile_is_made_where_it_fits_into_a_tenth_of_the_time(
         return profile
 
     monkeypatch.setattr(profiling, "make_profile", make)
-    metadata = assembly.profile_metadata(TrainSettings(), model, (8, 8, 3), 2)
-    scheme, optimizer = schemes.create("elastic"), optimizers.make("sgd")
-    profile = profiling.obtain_profile(model, metadata, lambda: batch(tf), optimizer, scheme, 40.0, time_s)
+    profile = obtained(tf, model, {"time": time})
     assert made == [expected][: bool(expected)] and (profile is None) == (not expected)
     assert len(list(tmp_path.glob("profiles/*.json"))) == (expected == "whole")
     assert any("no profile: " in line for line in said) == (not expected)

@@ -38,15 +38,10 @@ def data_of(settings):
     return datasets.load(settings.dataset, 2, SIZE, settings.seed)
 
 
-def earlier_of(settings):
-    return run_images.earlier_run(settings.init_from, settings.keep)
-
-
 def finished(path, settings):
     """A run folder as `et-train` leaves it, without its model."""
-    run, data = RunFolder(path), data_of(settings)
-    earlier = earlier_of(settings)
-    kept = run_images.images_to_keep(settings.keep, data, earlier)
+    run, data, earlier = RunFolder(path), data_of(settings), run_images.earlier_run(settings)
+    _, kept = run_images.take_over(settings, data)
     path.mkdir()
     run.write_config(dataclasses.asdict(settings))
     about = inspection.fingerprint(data.class_names, data.splits)
@@ -84,12 +79,9 @@ def kept_in(folder):
     return found
 
 
-def mixed(settings, run, resume=False):
-    """The data with what the earlier run adds, and what is kept."""
-    data = data_of(settings)
-    earlier, begun = earlier_of(settings), run.kept_path if resume else None
-    kept = run_images.images_to_keep(settings.keep, data, earlier, begun)
-    return run_images.add_earlier(data, earlier, settings.keep, kept), kept
+def mixed(settings, begun=None):
+    """The data with what the earlier run adds, and what is kept; `begun`: of a run that is resumed."""
+    return run_images.take_over(settings, data_of(settings), begun and begun.kept_path)
 
 
 def trained_on(data):
@@ -101,13 +93,13 @@ def trained_on(data):
 
 
 def test_old_classes_come_first_and_the_same_name_is_one_class(going_on):
-    assert run_images.class_names(earlier_of(going_on), ("b", "y")) == ("x", "y", "b")
-    alone = earlier_of(dataclasses.replace(going_on, keep=None))
+    assert run_images.class_names(run_images.earlier_run(going_on), ("b", "y")) == ("x", "y", "b")
+    alone = run_images.earlier_run(dataclasses.replace(going_on, keep=None))
     assert alone is None and run_images.class_names(alone, ("b", "y")) == ("b", "y")
 
 
 def test_old_images_are_mixed_in_with_their_labels(tf, going_on, tmp_path):
-    data, kept = mixed(going_on, RunFolder(tmp_path / "b"))
+    data, kept = mixed(going_on)
     assert data.class_names == ("x", "y", "b")
     assert trained_on(data) == {"x": [10] * 2, "y": [50] * 2 + [150] * 6, "b": [200] * 6}
     kept.save(tmp_path / "kept")
@@ -118,8 +110,8 @@ def test_old_images_are_mixed_in_with_their_labels(tf, going_on, tmp_path):
     }
 
 
-def test_a_class_of_few_images_weighs_less_but_each_of_them_more(tf, going_on, tmp_path):
-    data, _ = mixed(going_on, RunFolder(tmp_path / "b"))
+def test_a_class_of_few_images_weighs_less_but_each_of_them_more(tf, going_on):
+    data, _ = mixed(going_on)
     weights, counts = np.array(run_images.class_weights(data)), np.bincount(data.train_split.labels)
     assert counts.tolist() == [2, 8, 6]
     np.testing.assert_allclose(weights**2 * counts, (weights**2 * counts)[0])
@@ -127,7 +119,8 @@ def test_a_class_of_few_images_weighs_less_but_each_of_them_more(tf, going_on, t
 
 
 def test_old_test_images_are_told_apart(tf, going_on):
-    data = run_images.add_earlier(data_of(going_on), earlier_of(going_on), going_on.keep, None)
+    data, kept = mixed(dataclasses.replace(going_on, keep=0))
+    assert kept is None
     found = [(is_old, label) for _, labels, is_old in data.test() for label in labels.numpy().tolist()]
     assert sorted(found) == [(False, 1)] * 2 + [(False, 2)] * 2 + [(True, 0)] * 2 + [(True, 1)] * 2
     assert data.evaluated_count("test") == 8
@@ -140,7 +133,7 @@ def test_the_chain_goes_on(tf, going_on, tmp_path):
     new = images_of(tmp_path / "three", {"c": 90, "d": 120})
     third = settings_of(new, init_from=str(second.path), keep=2)
     said = listen()
-    data, kept = mixed(third, RunFolder(tmp_path / "c"))
+    data, kept = mixed(third)
     kept.save(tmp_path / "kept")
     assert kept_in(tmp_path / "kept") == {
         "x": [("old", 10)] * 2,
@@ -157,41 +150,41 @@ def test_the_chain_goes_on(tf, going_on, tmp_path):
 
 def test_a_resumed_run_has_the_same_images(tf, going_on, tmp_path):
     run = finished(tmp_path / "b", going_on)
-    before = trained_on(mixed(going_on, RunFolder(tmp_path / "new"))[0])
+    before = trained_on(mixed(going_on)[0])
     shutil.rmtree(tmp_path / "a" / "kept")
     shutil.rmtree(tmp_path / "one")
-    data, _ = mixed(going_on, run, resume=True)
+    data, _ = mixed(going_on, run)
     assert trained_on(data) == before
 
 
-def test_without_kept_images_those_of_the_data_are_taken(tf, first, going_on, tmp_path):
+@pytest.mark.parametrize("change", ["", "gone", "replaced"])
+def test_without_kept_images_those_of_the_data_are_taken_where_it_is_as_it_was(
+    tf, first, going_on, tmp_path, change
+):
     shutil.rmtree(first.kept_path)
-    data, _ = mixed(going_on, RunFolder(tmp_path / "b"))
-    assert trained_on(data)["x"] == [10, 10]
-
-
-@pytest.mark.parametrize("change", ["gone", "replaced"])
-def test_data_that_is_not_there_as_it_was_is_not_taken(tf, first, going_on, tmp_path, change):
+    if not change:
+        assert trained_on(mixed(going_on)[0])["x"] == [10, 10]
+        return
     shutil.rmtree(tmp_path / "one")
     if change == "replaced":
         images_of(tmp_path / "one", {"x": 100, "y": 150}, train=7)
-    shutil.rmtree(first.kept_path)
     with pytest.raises(UsageError, match="kept no images.*--keep 0"):
-        mixed(going_on, RunFolder(tmp_path / "b"))
+        mixed(going_on)
 
 
-def test_a_damaged_kept_image_is_named(tf, first, going_on, tmp_path):
+def test_a_damaged_kept_image_is_named(tf, first, going_on):
     (first.kept_path / "x" / "new-00000.png").write_bytes(b"no image")
     with pytest.raises(UsageError, match="new-00000.png.*Put it back"):
-        mixed(going_on, RunFolder(tmp_path / "b"))
+        mixed(going_on)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "C:\\x", "..", "con?", "50 %", "end."])
 def test_a_class_of_any_name_has_a_folder_of_its_own_inside(tf, tmp_path, name):
     split = ArraySplit(np.full((2, 4, 4, 3), 7, np.uint8), np.array([0, 1]))
-    run_images.KeptImages({"new": (split, (name, "x"))}, SIZE).save(tmp_path / "kept")
+    images = LabelledImages("d", "train", (name, "x"), split)
+    run_images.KeptImages({"new": images}, SIZE).save(tmp_path / "kept")
     assert len(list((tmp_path / "kept").iterdir())) == 2 and len(list(tmp_path.rglob("*.png"))) == 2
-    assert run_images._read(tmp_path / "kept", (name, "x"), "*").labels.tolist() == [0, 1]
+    assert run_images._read_kept(tmp_path / "kept", (name, "x"), "*").split.labels.tolist() == [0, 1]
 
 
 def test_an_evaluation_tells_old_from_new(tf, going_on, tmp_path):

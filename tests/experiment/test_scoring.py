@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from elastictrainer import RunError, UsageError
+from elastictrainer.data import datasets, inspection
 from elastictrainer.experiment.run_images import LabelledImages, load_images, load_run_images
 from elastictrainer.experiment.scoring import Scores, score
 from elastictrainer.models.predictor import Predictor
@@ -44,13 +45,8 @@ def test_figures(scores):
     assert scores.accuracy == pytest.approx(4 / 6)
     assert scores.top_5_accuracy == pytest.approx(5 / 6)
     by_class = {row["class"]: row for row in scores.by_class}
-    assert by_class["a"] == {
-        "class": "a",
-        "precision": pytest.approx(2 / 3),
-        "recall": 1.0,
-        "f1": pytest.approx(0.8),
-        "images": 2,
-    }
+    figures = {"precision": pytest.approx(2 / 3), "recall": 1.0, "f1": pytest.approx(0.8)}
+    assert by_class["a"] == {"class": "a", "images": 2, **figures}
     assert by_class["f"]["images"] == by_class["f"]["precision"] == 0
     assert scores.confusion.sum() == 6 and scores.confusion[1].tolist() == [1, 1, 0, 0, 0, 0]
     summary = scores.summary()
@@ -58,11 +54,8 @@ def test_figures(scores):
     assert (summary["images"], summary["classes"], summary["part"]) == (6, 6, "test")
 
 
-def test_the_worst_mistakes_come_first_and_nothing_else(scores):
+def test_the_worst_mistakes_come_first_and_five_classes_have_no_top_5(scores):
     assert scores.worst(10).tolist() == [4, 2] and scores.worst(1).tolist() == [4]
-
-
-def test_five_classes_have_no_top_5():
     assert scores_of(np.eye(5), range(5), SIX[:5]).top_5_accuracy is None
 
 
@@ -80,8 +73,8 @@ def test_images_are_read_as_in_training_and_scored_by_the_names_of_their_classes
 def test_a_class_that_is_not_known_is_named(tf, image_folder):
     with pytest.raises(UsageError, match="not know dark"):
         score(classifier(["grey", "light"]), load_images(str(image_folder)))
-    (image_folder / "train" / "dark").rename(image_folder / "train" / "black")
-    (image_folder / "test" / "dark").rename(image_folder / "test" / "black")
+    for part in ("train", "test"):
+        (image_folder / part / "dark").rename(image_folder / part / "black")
     with pytest.raises(UsageError, match="not know black"):
         score(classifier(["dark", "light"]), load_images(str(image_folder)))
 
@@ -117,8 +110,6 @@ def test_a_part_is_chosen_and_data_without_parts_is_used_as_a_whole(image_folder
 
 
 def test_a_run_is_tested_on_what_it_set_apart(image_folder, tmp_path):
-    from elastictrainer.data import datasets
-
     run = make_run(tmp_path / "run")
     settings = {"scheme": "full", "dataset": str(image_folder / "train"), "seed": 5}
     run.write_config({**settings, "test_split": 0.25, "validation_split": 0.25})
@@ -132,17 +123,26 @@ def test_a_run_is_tested_on_what_it_set_apart(image_folder, tmp_path):
         load_run_images(run)
 
 
-@pytest.mark.parametrize("change", ["added", "gone"])
-def test_a_run_is_not_tested_on_images_drawn_anew(image_folder, tmp_path, change):
-    """With an image more or less, --test-split sets others apart: most of them were trained on."""
-    from elastictrainer.data import datasets, inspection
+@pytest.fixture
+def run_on(tmp_path):
+    """Makes a run folder with the fingerprint of the data that it was started on; returns both."""
 
+    def made(folder, **settings):
+        run = make_run(tmp_path / "run")
+        run.write_config({"scheme": "full", "dataset": str(folder), "seed": 0, **settings})
+        data = datasets.load(str(folder), 4, (8, 8), **settings)
+        about = inspection.fingerprint(data.class_names, data.splits)
+        run.write_environment({**run.environment(), "data": about})
+        return run, data
+
+    return made
+
+
+@pytest.mark.parametrize("change", ["added", "gone"])
+def test_a_run_is_not_tested_on_images_drawn_anew(image_folder, run_on, change):
+    """With an image more or less, --test-split sets others apart: most of them were trained on."""
     whole = image_folder / "train"
-    run = make_run(tmp_path / "run")
-    run.write_config({"scheme": "full", "dataset": str(whole), "test_split": 0.25, "seed": 0})
-    data = datasets.load(str(whole), 4, (8, 8), test_split=0.25)
-    of = inspection.fingerprint(data.class_names, data.splits)
-    run.write_environment({**run.environment(), "data": of})
+    run, _ = run_on(whole, test_split=0.25)
     trained = set(load_run_images(run, "train").image_names)
     tested = load_run_images(run).image_names
     if change == "added":
@@ -159,17 +159,11 @@ def test_a_run_is_not_tested_on_images_drawn_anew(image_folder, tmp_path, change
 
 
 @pytest.mark.parametrize("part", ["train", "test"])
-def test_a_test_folder_may_change(image_folder, tmp_path, part):
+def test_a_test_folder_may_change(image_folder, run_on, part):
     """Nothing is drawn from it."""
-    from elastictrainer.data import datasets, inspection
-
-    run = make_run(tmp_path / "run")
-    run.write_config({"scheme": "full", "dataset": str(image_folder)})
-    data = datasets.load(str(image_folder), 4, (8, 8))
-    of = inspection.fingerprint(data.class_names, data.splits)
-    run.write_environment({**run.environment(), "data": of})
+    run, data = run_on(image_folder)
     shutil.copy(image_folder / part / "dark" / "1.png", image_folder / part / "dark" / "another.png")
-    assert load_run_images(run).split.count == of["test"]["count"] + (part == "test")
+    assert load_run_images(run).split.count == data.test_split.count + (part == "test")
 
 
 def test_a_collections_data_may_have_moved(tf, tmp_path, monkeypatch):

@@ -42,7 +42,6 @@ def started(tmp_path, monkeypatch):
 
 def _write(settings, run, resume):
     run.begin()
-    run.write_config({"scheme": settings.scheme})
     return run.path
 
 

@@ -50,3 +50,23 @@ def make_run(folder, scheme="elastic", seconds=100.0, accuracy=0.8):
     figures.update(peak_rss_bytes=2e9, flops_total=3e12, energy_joules=None)
     run.write_summary({"scheme": scheme, "accuracy": accuracy, **figures})
     return run
+
+
+def make_trained_run(folder, network, names, **config):
+    """A finished run with a model for classes of these `names`."""
+    run = make_run(folder)
+    usual = {"model": "demo", "dataset": "d/birds", "weights": "w/demo.npz", "batch_size": 4, "seed": 0}
+    run.write_config({**run.config(), **usual, **config})
+    run.write_summary({**run.summary(), "epochs": 3, "loss": 0.5})
+    run.write_environment({**run.environment(), "class_names": names})
+    network.save(run.model_path)
+    return run
+
+
+def make_run_on_brightness(tf, folder, **config):
+    """A finished run on images of 8x8 pixels, whose model tells the class dark from the class light."""
+    layers = tf.keras.layers
+    stack = [layers.Rescaling(1 / 255), layers.GlobalAveragePooling2D(), layers.Dense(2, name="head")]
+    model = tf.keras.Sequential([tf.keras.Input((8, 8, 3)), *stack])
+    model.get_layer("head").set_weights([np.array([[-10.0, 10.0]] * 3), np.array([15.0, -15.0])])
+    return make_trained_run(folder, model, ["dark", "light"], **config)

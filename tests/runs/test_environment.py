@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
+from elastictrainer.runs import environment
+
 
 def test_threads_are_those_that_tensorflow_was_told_to_use(tf, monkeypatch):
-    from elastictrainer.runs import environment
-
     assert tf.config.threading.get_intra_op_parallelism_threads() == 0
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
     assert environment.threads()["intra_op"] == 3
@@ -21,8 +21,6 @@ def test_threads_are_those_that_tensorflow_was_told_to_use(tf, monkeypatch):
 
 
 def test_the_description_is_json_and_names_versions_and_device(tf):
-    from elastictrainer.runs import environment
-
     described = json.loads(json.dumps(environment.describe(), allow_nan=False))
     assert described["versions"]["python"] == platform.python_version()
     assert described["versions"]["tensorflow"] == tf.__version__
@@ -30,8 +28,6 @@ def test_the_description_is_json_and_names_versions_and_device(tf):
 
 
 def test_the_peak_of_memory_is_in_bytes_and_never_falls():
-    from elastictrainer.runs import environment
-
     before = environment.peak_rss_bytes()
     buffer = bytearray(b"x" * 50_000_000)
     assert 10**7 < before <= environment.peak_rss_bytes() < 10**12 and len(buffer)
@@ -74,15 +70,13 @@ def test_what_the_import_writes_is_discarded_and_stderr_works_afterwards(
     ids=["not set", "the user's own", "TensorFlow is there"],
 )
 def test_onednn_is_asked_for_on_x86_before_tensorflow_looks(before, given, expected):
-    environment = {k: v for k, v in os.environ.items() if k != "TF_ENABLE_ONEDNN_OPTS"}
+    variables = {k: v for k, v in os.environ.items() if k != "TF_ENABLE_ONEDNN_OPTS"}
     if given is not None:
-        environment["TF_ENABLE_ONEDNN_OPTS"] = given
+        variables["TF_ENABLE_ONEDNN_OPTS"] = given
     for machine in ("x86_64", "aarch64"):
         program = (
             f"import os, sys, platform; platform.machine = lambda: {machine!r}; {before}"
             "import elastictrainer; print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))"
         )
-        ended = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-        )
-        assert ended.stdout.strip() == (expected if machine == "x86_64" else str(given))
+        said = subprocess.check_output([sys.executable, "-c", program], env=variables, text=True)
+        assert said.strip() == (expected if machine == "x86_64" else str(given))

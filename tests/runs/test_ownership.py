@@ -58,13 +58,7 @@ def test_the_working_directory_and_what_it_lies_in_are_not_replaced(run, monkeyp
     assert run.model_path.exists()
 
 
-def test_home_is_not_replaced(run, monkeypatch):
-    monkeypatch.setenv("HOME", str(run.path))
-    with pytest.raises(UsageError, match="in which .* lies"):
-        RunFolder.create(run.path, overwrite=True)
-
-
-def test_what_the_new_run_reads_is_not_replaced(run, tmp_path):
+def test_home_and_what_the_new_run_reads_are_not_replaced(run, tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.symlink_to(run.path)
     for needed in (run.path, run.model_path, elsewhere / "profile.json"):
@@ -73,6 +67,9 @@ def test_what_the_new_run_reads_is_not_replaced(run, tmp_path):
                 pass
     with run.claimed(overwrite=True, needed=[tmp_path, tmp_path / "run-2"]):
         pass
+    monkeypatch.setenv("HOME", str(run.path))
+    with pytest.raises(UsageError, match="in which .* lies"):
+        RunFolder.create(run.path, overwrite=True)
 
 
 LINKS = "metrics.jsonl checkpoints events export/model.tflite model.keras best.keras evaluation/classes.csv"
@@ -97,8 +94,7 @@ def test_a_link_in_a_run_folder_is_refused(tmp_path, name):
 def test_the_run_folder_itself_may_lie_behind_a_link(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "runs").symlink_to(tmp_path / "disk")
-    run = RunFolder.create(tmp_path / "runs" / "first")
-    run.write_config({"scheme": "full"})
+    RunFolder.create(tmp_path / "runs" / "first").write_config({"scheme": "full"})
     assert (tmp_path / "disk" / "first" / "config.yaml").exists()
 
 
@@ -108,35 +104,27 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
-def test_a_user_knows_what_he_signed(home):
-    signed = ownership.signature(b"scheme: full")
-    assert signed and ownership.is_own(b"scheme: full", signed)
-    assert not ownership.is_own(b"scheme: os:getcwd", signed)
-    assert not ownership.is_own(b"scheme: full", "") and not ownership.is_own(b"scheme: full", "\xfc")
-    (key,) = (path for path in home.rglob("*") if path.is_file())
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600
-
-
-def test_what_another_user_signed_is_not_ones_own(tmp_path, monkeypatch):
-    signed = ownership.signature(b"scheme: full")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
-    assert not ownership.is_own(b"scheme: full", signed)  # who has no key has signed nothing
-    ownership.signature(b"anything")
-    assert not ownership.is_own(b"scheme: full", signed)
-
-
-def test_where_no_key_can_be_kept_nothing_is_signed_and_nothing_fails(home):
-    home.write_text("a file where the folder should be")
-    assert ownership.signature(b"x") == "" and not ownership.is_own(b"x", "")
-
-
-def test_a_run_folder_is_its_makers_until_its_config_is_changed(tmp_path, monkeypatch):
+def test_a_run_folder_is_its_makers_until_its_config_is_changed(tmp_path, home, monkeypatch):
     run = RunFolder.create(tmp_path / "run")
     run.write_config({"scheme": "full"})
-    assert run.is_own()
+    (key,) = (path for path in home.rglob("*") if path.is_file())
+    assert run.is_own() and stat.S_IMODE(key.stat().st_mode) == 0o600
     run.config_path.write_text(run.config_path.read_text() + "model: m:f\n")
     assert not run.is_own()
     run.write_config({"scheme": "full"})
     assert run.is_own()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
+    assert not run.is_own(), "who has no key has signed nothing"
+    RunFolder.create(tmp_path / "other").write_config({"scheme": "full"})
+    assert not run.is_own()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    for marker in (b"", b"\xfc", b"a line\n\n"):
+        (run.path / ownership.MARKER).write_bytes(marker)
+        assert not run.is_own()
+
+
+def test_where_no_key_can_be_kept_nothing_is_signed_and_nothing_fails(tmp_path, home):
+    home.write_text("a file where the folder should be")
+    run = RunFolder.create(tmp_path / "run")
+    run.write_config({"scheme": "full"})
     assert not run.is_own()

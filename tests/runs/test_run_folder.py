@@ -34,13 +34,9 @@ def test_what_was_written_is_read(run):
     assert again.config() == {"scheme": "full", "epochs": 2} and again.environment() == {"device": "here"}
     assert again.metrics() == [{"epoch": 0}] and again.selections() == [{"step": 3}]
     assert again.summary() == SUMMARY
-    assert [found.path for found in find_runs([str(run.path)])] == [run.path]
-
-
-def test_a_summary_of_an_earlier_version_has_its_accuracy(run):
     earlier = {key: value for key, value in SUMMARY.items() if key != "accuracy"}
     run.write_summary({**earlier, "accuracy_last": 0.25})
-    assert run.summary()["accuracy"] == 0.25
+    assert run.summary()["accuracy"] == 0.25, "of an earlier version"
 
 
 def test_a_run_named_twice_is_one_run_and_keeps_its_place(run, tmp_path):
@@ -50,15 +46,11 @@ def test_a_run_named_twice_is_one_run_and_keeps_its_place(run, tmp_path):
     assert [found.path for found in find_runs(named)] == [run.path, other.path]
 
 
-def test_a_rewound_log_keeps_its_first_lines(run):
+def test_a_rewound_log_keeps_its_first_lines_a_torn_last_one_is_left_out_and_a_damaged_one_named(run):
     for epoch in range(3):
         run.add_metrics({"epoch": epoch})
     run.rewind(metrics=1, selections=0)
     assert run.metrics() == [{"epoch": 0}] and run.selections() == []
-
-
-def test_a_torn_last_line_is_left_out_and_a_damaged_one_is_named(run):
-    run.add_metrics({"epoch": 0})
     with open(run.metrics_path, "a") as stream:
         stream.write('{"epo')
     assert run.metrics() == [{"epoch": 0}]
@@ -74,19 +66,15 @@ def test_an_earlier_run_stays_unless_it_may_be_overwritten(run):
     assert RunFolder.create(run.path, overwrite=True).metrics() == [] and not run.config_path.exists()
 
 
-def test_a_claimed_folder_is_refused_to_others(run):
-    with run.claimed(resume=True):
-        with pytest.raises(UsageError, match="in use"):
-            with RunFolder(run.path).claimed(resume=True):
-                pass
-
-
-def test_what_a_killed_process_has_half_written_goes_when_the_run_is_resumed(run):
+def test_a_claimed_folder_is_refused_to_others_and_what_a_killed_process_has_half_written_goes(run):
     weights = run.path / ".abc.part"
     weights.mkdir()
     (weights / "model.weights.h5").write_text("half")
     with run.claimed(resume=True):
         assert not weights.exists() and run.config_path.exists()
+        with pytest.raises(UsageError, match="in use"):
+            with RunFolder(run.path).claimed(resume=True):
+                pass
 
 
 def test_links_and_names_that_cannot_be_are_told(tmp_path):
