@@ -26,9 +26,7 @@ app = ClientApp()
 
 
 # A process that simulates several clients makes each of these once.
-@functools.lru_cache(maxsize=1)
-def _training(settings: FleetSettings, classes: int) -> LocalTraining:
-    return LocalTraining(settings, classes)
+_training = functools.lru_cache(maxsize=1)(LocalTraining)
 
 
 @functools.lru_cache(maxsize=1)

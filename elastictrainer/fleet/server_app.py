@@ -3,6 +3,8 @@
 import time
 from typing import Callable, Dict, Iterable, List, Mapping, Set, TypeVar
 
+import numpy as np
+
 from elastictrainer.fleet import require_flower
 
 require_flower()
@@ -102,8 +104,7 @@ class Server:
 
     def _description(self, content: RecordDict) -> Description:
         figures = {name: float(content["metrics"][name]) for name in ("full-seconds", "pass-seconds")}
-        arrays = {name: content["arrays"][name].numpy() for name in ("counts", "sums", "moment")}
-        return Description.from_arrays(arrays, figures, self.model.limits)
+        return Description.from_arrays(_arrays(content), figures, self.model.limits)
 
     def _contents(self, replies: Iterable[Message], asked: List[int]) -> Dict[int, RecordDict]:
         """Return the content of each node's first reply; log who sent an error, or nothing."""
@@ -156,9 +157,15 @@ def _read(
     return answers
 
 
+def _arrays(content: RecordDict) -> Dict[str, np.ndarray]:
+    arrays = {name: sent.numpy() for name, sent in content["arrays"].items()}
+    if not all(isinstance(values, np.ndarray) for values in arrays.values()):
+        raise Refused("an archive in the place of an array")  # which NumPy opens as well
+    return arrays
+
+
 def _trained(content: RecordDict) -> Trained:
-    tensors = {int(index): array.numpy() for index, array in content["arrays"].items()}
-    metrics = content["metrics"]
+    tensors, metrics = {int(index): values for index, values in _arrays(content).items()}, content["metrics"]
     return Trained(tensors, int(metrics["num-examples"]), float(metrics["seconds"]))
 
 

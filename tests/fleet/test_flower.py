@@ -1,5 +1,6 @@
 """The fleet under Flower, its messages handed over within this process; and what happens without Flower."""
 
+import io
 import itertools
 import subprocess
 import sys
@@ -140,12 +141,12 @@ def arrays_as(change):
     return spoil
 
 
-def bytes_of(header, magic=b"\x93NUMPY\x01\x00"):
-    """Arrays whose bytes are a header alone."""
+def bytes_as(data):
+    """Send these bytes in the place of those of each array."""
 
     def spoil(content):
         for array in content["arrays"].values():
-            array.data = magic + len(header).to_bytes(2, "little") + header
+            array.data = data
 
     return spoil
 
@@ -154,6 +155,10 @@ def figure(name, value):
     return lambda content: content["metrics"].update({name: value})
 
 
+HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,), }"  # more than any memory
+IMMENSE = b"\x93NUMPY\x01\x00" + len(HEADER).to_bytes(2, "little") + HEADER
+ARCHIVE = io.BytesIO()
+np.savez(ARCHIVE, np.zeros(1))
 # What a client sends after a round, and how the line about it begins.
 SPOILT = {
     "not finite": (arrays_as(lambda v: v * np.float32(np.nan)), "tensor "),
@@ -163,12 +168,9 @@ SPOILT = {
         lambda content: content.update({"arrays": content["metrics"]}),
         "its answer cannot be read",
     ),
-    "nonsense": (bytes_of(b"", magic=b"nonsense"), "its answer cannot be read"),
-    # More than any memory holds.
-    "immense": (
-        bytes_of(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,), }"),
-        "its answer cannot be read",
-    ),
+    "nonsense": (bytes_as(b"nonsense"), "its answer cannot be read"),
+    "immense": (bytes_as(IMMENSE), "its answer cannot be read"),
+    "an archive": (bytes_as(ARCHIVE.getvalue()), "an archive"),
     "seconds": (figure("seconds", float("nan")), "it says that it trained for nan s"),
     "infinite": (figure("num-examples", float("inf")), "its answer cannot be read"),
     "examples": (figure("num-examples", 10**9), "it says that it trained on 1000000000 examples"),
