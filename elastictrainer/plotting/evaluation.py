@@ -73,4 +73,4 @@ def _model(scores: Scores) -> str:
 
 
 def _in_lines(name: str, probability: float) -> str:
-    return "\n".join(textwrap.wrap(f"{name} {100 * probability:.0f} %", _LETTERS)[:2])
+    return "\n".join(textwrap.wrap(f"{name} ({100 * probability:.0f} %)", _LETTERS)[:2])
