@@ -15,18 +15,18 @@ from typing import Set
 
 PACKAGE = Path(__file__).resolve().parents[1] / "elastictrainer"
 LIMITS = {
-    "cli": 506,
-    "plotting": 415,
-    "fleet": 675,
-    "experiment": 1450,
-    "training": 2565,
+    "cli": 489,
+    "plotting": 385,
+    "fleet": 655,
+    "experiment": 1465,
+    "training": 2570,
     "cache": 755,
-    "selection": 590,
-    "profiler": 1216,
+    "selection": 562,
+    "profiler": 1201,
     "models": 770,
-    "steps": 1355,
-    "data": 960,
-    "runs": 545,
+    "steps": 1341,
+    "data": 950,
+    "runs": 540,
     "(top)": 150,
 }
 FILES = 130
