@@ -120,7 +120,12 @@ class CacheStorage:
             try:
                 with self._place:
                     self._file.seek(self.rows * self._row_bytes)
-                    written = self._file.write(target.data)
+                    written = 0
+                    while written < target.nbytes:  # the system takes 2 GB at most in one call
+                        taken = self._file.write(target.reshape(-1)[written:].data)
+                        if not taken:
+                            break
+                        written += taken
             except OSError as error:
                 raise CacheError(f"caching an example failed: {error.strerror}") from None
             if written != target.nbytes:

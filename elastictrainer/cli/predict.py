@@ -46,11 +46,11 @@ def _body(arguments: Optional[Sequence[str]]) -> None:
 
     with contextlib.ExitStack() as stack:
         shown = _pictures(options.images, stack)
+        classifier = predictor.load(options.model, options.weights, options.trust_model)
         problems = pictures.find_problems(list(shown), thorough=True)
         files = [file for file in shown if str(file) not in problems]
         if not files:
             raise UsageError(f"none of the pictures can be read: {abbreviated(list(problems.values()))}.")
-        classifier = predictor.load(options.model, options.weights, options.trust_model)
         for problem in problems.values():
             LOG.warning(f"et-predict: {problem}")
         width = max(map(len, shown.values()))

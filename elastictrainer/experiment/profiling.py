@@ -212,13 +212,15 @@ def without_profile(
     Raises:
         UsageError: `limit` is too little for any training.
     """
-    minibatch, metadata = next(data.train(0)), _metadata(settings, data, model)
-    limited = None if limit is None else _before_profile(limit, model, optimizer, minibatch, metadata)
+    limited = None
+    if limit is not None:
+        minibatch, metadata = next(data.train(0)), _metadata(settings, data, model)
+        limited = _before_profile(limit, model, optimizer, minibatch, metadata)
     if limited is None:
         return schemes.LastTensors(), cache
     scheme = limited.last_tensors() if settings.time else None
     if scheme is None:
-        least = limited.last_tensors_bytes(1) if settings.time else limited.measuring_bytes(1)
+        least = limited.last_tensors_bytes(2) if settings.time else limited.measuring_bytes(1)
         scheme = limited.scheme(schemes.create("freeze-below"), solves, least)
     return scheme, limited.cache(cache)
 

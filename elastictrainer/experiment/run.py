@@ -81,7 +81,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
             "already, or its head cannot be solved. Take another scheme."
         )
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
-    solves = head == "solve" and not checkpointing.goes_on  # what has trained has its head
+    solves = head == "solve" and not checkpointing.trained_layers  # what has trained has its head
     limit = profiling.memory_limit(settings.memory)
     profile = profiling.obtain_profile(
         settings,
@@ -106,9 +106,8 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     trained_by: Union[str, schemes.Scheme] = settings.scheme
     interval, cache = settings.interval, _cache(settings, run)
     if profile is None and scheme.selects:  # there was no room, or no time
-        without, cache = profiling.without_profile(settings, data, model, optimizer, cache, limit, solves)
-        trained_by = without if without.trains else "head-alone"
-        interval, limit = interval or _WHOLE_RUN, None
+        trained_by, cache = profiling.without_profile(settings, data, model, optimizer, cache, limit, solves)
+        interval, limit = interval or _WHOLE_RUN, limit if trained_by.selects else None
     trainer = Trainer(
         model,
         scheme=trained_by,

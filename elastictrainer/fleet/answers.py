@@ -124,7 +124,10 @@ class Description(NamedTuple):
         """Return the description that was sent; Refused where images within `limits` cannot have it."""
         full_s, pass_s = figures["full-seconds"], figures["pass-seconds"]
         if not (0 <= pass_s <= full_s <= limits.seconds and 0 < full_s < np.inf):
-            raise Refused(f"passes over its images of {pass_s:.3g} s, training of {full_s:.3g} s")
+            raise Refused(
+                f"passes over its images of {pass_s:.3g} s, training of {full_s:.3g} s; at most "
+                f"{limits.seconds:.3g} s are allowed, ten times the timeout"
+            )
         return cls(FeatureStatistics.from_arrays(arrays, limits), full_s, pass_s)
 
 

@@ -33,6 +33,7 @@ SCHEMES = {
     "freeze-below": ("#009E73", "D"),
     "full": ("#0072B2", "o"),
     "traditional-tl": ("#E69F00", "^"),
+    "last-layers": ("#F0E442", "<"),
     "head-alone": ("#FFBBBB", "d"),
     "bn-bias": ("#CC79A7", "v"),
     "prunetrain": ("#56B4E9", "p"),

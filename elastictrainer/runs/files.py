@@ -14,6 +14,7 @@ import yaml
 from elastictrainer.errors import UsageError, shortened
 
 _PART = ".part"
+_FORMER = f".former{_PART}"
 _LARGEST_YAML = 100_000  # bytes; a line for each setting is a fraction, and more would take seconds to read
 _SCALARS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "timestamp")}
 
@@ -29,7 +30,7 @@ def atomic_write(path: Union[str, Path]) -> Iterator[Path]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}{_PART}{path.suffix}")
-    former = path.with_name(f".{path.stem}.{os.getpid()}.former{_PART}")
+    former = path.with_name(f".{path.name}{_FORMER}")
     try:
         yield unfinished
         for written in [*unfinished.rglob("*"), unfinished] if unfinished.is_dir() else [unfinished]:
@@ -38,9 +39,19 @@ def atomic_write(path: Union[str, Path]) -> Iterator[Path]:
             os.replace(path, former)
         os.replace(unfinished, path)
         to_disk(path.parent)
-    finally:
         _remove(former)
+    finally:
+        _put_back(former)
         _remove(unfinished)
+
+
+def _put_back(former: Path) -> None:
+    """Give the folder that was to be replaced its name again, where nothing has taken its place."""
+    path = former.with_name(former.name[1 : -len(_FORMER)])
+    if path.exists():
+        _remove(former)
+    elif former.exists():
+        os.replace(former, path)
 
 
 def _remove(path: Path) -> None:
@@ -52,6 +63,8 @@ def _remove(path: Path) -> None:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what killed writers left in `folder`."""
+    for former in folder.glob(f".*{_FORMER}"):
+        _put_back(former)
     for unfinished in folder.glob(f".*{_PART}*"):
         _remove(unfinished)
 

@@ -36,11 +36,13 @@ def printed(enabled: bool = True) -> Iterator[None]:
         yield
         return
     LOG.addHandler(TERMINAL)
-    LOG.setLevel(logging.INFO)
+    level = LOG.level
+    if level == logging.NOTSET:  # else the user has chosen one
+        LOG.setLevel(logging.INFO)
     propagates, LOG.propagate = LOG.propagate, False  # once, whatever the root logger does
     try:
         yield
     finally:
         LOG.removeHandler(TERMINAL)
-        LOG.setLevel(logging.NOTSET)
+        LOG.setLevel(level)
         LOG.propagate = propagates

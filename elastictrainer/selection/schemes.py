@@ -167,6 +167,7 @@ SCHEMES: Dict[str, Callable[[], Scheme]] = {
     "elastic-weight-magnitude": lambda: Elastic("weight-magnitude"),
     "elastic-grad-magnitude": lambda: Elastic("grad-magnitude"),
     "freeze-below": FreezeBelow,
+    "last-layers": LastTensors,
     "full": Scheme,
     "traditional-tl": TraditionalTransferLearning,
     "head-alone": HeadAlone,
@@ -199,6 +200,12 @@ def create(name: str) -> Scheme:
     if not isinstance(made, Scheme):
         raise UsageError(f"--scheme {name} gave a {type(made).__name__}, not an elastictrainer.Scheme.")
     return made
+
+
+def name_of(scheme: Scheme) -> str:
+    """Return the name of a built-in scheme, or the class of a user's."""
+    names = {type(make()): name for name, make in reversed(list(SCHEMES.items()))}
+    return names.get(type(scheme), type(scheme).__name__)
 
 
 def selects(name: str) -> Optional[bool]:

@@ -84,6 +84,7 @@ class CachedSteps:
                 for variable, value in zip(cache.random_states, origin["random"]):
                     variable.assign(value)
                 self._fill(cache, self._feed.one_pass(origin["count"], origin["epoch"]))
+        origin["checksum"] = cache.checksum()  # another one where other tensors train by now
 
     def step(self) -> float:
         """Train on the next cached minibatch; returns its loss. RunError where it cannot be read."""

@@ -82,6 +82,13 @@ class RisingLoss(TrainerCallback):
         self._head: Optional[float] = None  # accuracy of the solved head
         self._error = 0.0  # how far it may be from the accuracy on all images
 
+    def state(self) -> Any:
+        return self._mean, self._seen, self._said, self._head, self._error
+
+    def restore(self, state: Any) -> None:
+        if state is not None:
+            self._mean, self._seen, self._said, self._head, self._error = state
+
     def on_head(self, record: Values) -> None:
         self._head = record.get("val_accuracy")
         self._error = self.run_state.evaluated.get("accuracy_error", 0.0)

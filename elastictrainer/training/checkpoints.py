@@ -27,6 +27,7 @@ from elastictrainer.training.state import Values
 _FORMAT = 4  # of a checkpoint's state, counted up by each change of it
 _KEEP = 2  # checkpoints: the newest, and one more should it be damaged
 _VARIABLES = "variables"
+_STATE = "state/.ATTRIBUTES/VARIABLE_VALUE"  # its name in a checkpoint
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -76,7 +77,7 @@ class CheckpointFiles:
                 self._variables[f"{name}/{place}/.ATTRIBUTES/VARIABLE_VALUE"] = variable
         # The state stands among the variables, so that TensorFlow's checksums cover it too.
         self._state = tf.Variable("", dtype=tf.string, trainable=False)
-        self._variables["state/.ATTRIBUTES/VARIABLE_VALUE"] = self._state
+        self._variables[_STATE] = self._state
         self._checkpoint = tf.train.Checkpoint(state=self._state, **groups)
 
     def saved(self) -> List[Path]:
@@ -168,9 +169,18 @@ class Checkpointing(TrainerCallback):
         self._saved_at = time.monotonic()
 
     @property
-    def goes_on(self) -> bool:
-        """Return whether there is a checkpoint to go on from."""
-        return self.resume and bool(ownership.checkpoints(self._run.checkpoints_path))
+    def trained_layers(self) -> bool:
+        """Return whether there is a checkpoint to go on from, of a run that trains more than its head."""
+        saved = ownership.checkpoints(self._run.checkpoints_path) if self.resume else []
+        if not saved:
+            return False
+        try:
+            with without_wildcards(saved[0]) as readable:
+                reader = tf.train.load_checkpoint(str(readable / _VARIABLES))
+            stage = loads(reader.get_tensor(_STATE))["clock"]["stage"]
+        except Exception:  # a damaged one, of which `restore_run` tells
+            return True
+        return stage is None or bool(stage["trains"])
 
     def fit_context(self) -> ContextManager[Any]:
         """Hold signals back; UsageError for another run's checkpoints, or two callbacks with one state."""

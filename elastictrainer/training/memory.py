@@ -124,10 +124,10 @@ class MemoryLimit:
 
     def last_tensors(self) -> Optional[Scheme]:
         """Return the scheme of as many of the last layers as there is room for, a quarter of all tensors at
-        most; None: not one. It needs no profile.
+        most, the last layer's kernel and bias at least; None: not these. It needs no profile.
         """
         most = int(schemes.LastTensors().of(len(self.connected)).sum())
-        fitting = (n for n in range(most, 0, -1) if self.last_tensors_bytes(n) <= self.usable)
+        fitting = (n for n in range(most, 1, -1) if self.last_tensors_bytes(n) <= self.usable)
         tensors = next(fitting, None)
         if tensors is None:
             return None

@@ -57,6 +57,7 @@ class Stages:
         """
         self._state, self._initial_planner, self._cache = run_state, planner, cache
         self.scheme, self._head, self._opening = planner.scheme, head, opening
+        self._mask = run_state.selector.mask  # of a scheme that does not select
         self._forecast = Forecast()
 
     @property
@@ -212,9 +213,12 @@ class Stages:
         clock.stage_begun = False
 
     def _take(self, stage: Stage) -> None:
-        self._state.clock.stage = stage
+        state = self._state
+        state.clock.stage = stage
         if not stage.trains:
-            self._state.selector.mask = head_mask(self._state.model)
+            state.selector.mask = head_mask(state.model)
+        elif not self.scheme.selects:
+            state.selector.mask = self._mask
 
     def _planner(self) -> Planner:
         """Return the planner of the run as it stands."""

@@ -131,7 +131,7 @@ class Trainer:
         """
         self.model = model
         self.scheme = schemes.create(scheme) if isinstance(scheme, str) else scheme
-        self.scheme_name = scheme if isinstance(scheme, str) else type(scheme).__name__
+        self.scheme_name = scheme if isinstance(scheme, str) else schemes.name_of(scheme)
         self.profile = profile
         self._owns_profile = profile is None  # `fit` makes the profile
         for name, value in (("interval", interval), ("importance_batches", importance_batches)):
@@ -210,7 +210,11 @@ class Trainer:
         given = dict(inspect.signature(self.model.fit).bind(*arguments, **options).arguments)
         callbacks = _as_list(given.pop("callbacks", None))
         ours = [callback for callback in callbacks if isinstance(callback, TrainerCallback)]
-        saver = next((callback for callback in ours if isinstance(callback, Checkpointing)), None)
+        savers = [callback for callback in ours if isinstance(callback, Checkpointing)]
+        if len(savers) > 1:
+            raise UsageError("callbacks has more than one Checkpointing: leave one.")
+        saver = savers[0] if savers else None
+        ours.sort(key=lambda callback: callback is saver)  # last: it saves what the others have done
         require_supported_callbacks(callbacks, self.model.optimizer, saver is not None, self.rates)
         epochs, first_epoch = given.setdefault("epochs", 1), given.get("initial_epoch", 0)
         if epochs <= first_epoch:  # a training that is over is started again
@@ -236,7 +240,7 @@ class Trainer:
             for callback in ours:
                 stack.enter_context(callback.fit_context())
             with clock.watch.lap(BUILDING):
-                loop = self._prepare(state, feed, cache, saver is not None and saver.goes_on)
+                loop = self._prepare(state, feed, cache, saver is not None and saver.trained_layers)
             stack.callback(loop.cache.free_cache)
             self.model.stop_training = False
             if saver and saver.resume:
@@ -260,7 +264,7 @@ class Trainer:
 
         Args:
             cache: settings of the activation cache, "off" where the data cannot be cached.
-            resumed: whether the run goes on from a checkpoint, after its head was solved.
+            resumed: whether the run goes on from a checkpoint, with layers that have trained.
 
         Raises:
             UsageError: nothing to train, an unachievable time, or a head that cannot be solved.
@@ -288,6 +292,7 @@ class Trainer:
                 LOG.info(line)
             profile, cache = dataclasses.replace(profile, memory=limit.step), limit.cache(cache)
             scheme = limit.scheme(scheme, solves and not resumed)
+            state.scheme = self.scheme_name if scheme is self.scheme else schemes.name_of(scheme)
             feed.probe_examples = limit.examples
         by_share = cached and scheme.selects and not self._deterministic
         planner = Planner(

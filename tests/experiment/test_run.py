@@ -81,7 +81,7 @@ def test_within_a_limit_without_time_for_a_profile_the_last_layers_train(setting
     monkeypatch.setattr(resident, "give_back_freed_memory", lambda: None)
     chosen = settings(scheme="freeze-below", memory="64GB", time=f"{process_age_s() + 15:.0f}s")
     summary = train(chosen, run, resume=False)
-    assert summary["scheme"] == "LastTensors" and summary["steps"] >= 1
+    assert summary["scheme"] == "last-layers" and summary["steps"] >= 1
     assert not run.profile_path.exists()
 
 

@@ -114,3 +114,32 @@ def test_all_else_in_a_settings_file_is_refused_with_the_line(file, content, sai
     with pytest.raises(UsageError, match="c.yaml") as error:
         yaml_texts(file(content))
     assert said in str(error.value) and len(str(error.value)) < 500
+
+
+def test_a_folder_that_cannot_be_replaced_keeps_its_name(tmp_path, monkeypatch):
+    path = tmp_path / "export.saved"
+    path.mkdir()
+    (path / "old").write_text("whole")
+    replace, calls = os.replace, []
+
+    def second_fails(source, target):
+        calls.append(source)
+        if len(calls) == 2:
+            raise OSError("no")
+        replace(source, target)
+
+    def write():
+        with atomic_write(path) as unfinished:
+            unfinished.mkdir()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", second_fails)
+        with pytest.raises(OSError):
+            write()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["export.saved"] and (path / "old").exists()
+    # Killed between the two: the next run's first act puts it back.
+    path.rename(tmp_path / ".export.saved.former.part")
+    remove_unfinished(tmp_path)
+    assert (path / "old").read_text() == "whole"
+    write()
+    assert not list(path.iterdir()) and len(list(tmp_path.iterdir())) == 1

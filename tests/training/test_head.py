@@ -158,7 +158,8 @@ def test_time_that_a_head_alone_leaves_is_used_for_layers(tf):
     age_s = SetClock(tick_s=0.1)
     deadline = Deadline(60.0, age_s=age_s, images=1, image_s=10.0)
     options = {"deterministic": False, "deadline": deadline, "scheme": LastTensors(), "profile": None}
-    _, history, said, noting = run_of(tf, **options)
+    model, history, said, noting = run_of(tf, **options)
+    assert history.history["selected"][-1] == LastTensors().mask(model).sum() > 2, "not the head's two"
     assert len(noting.records) == 1 and noting.records[0]["images"] == 80
     assert sum("the head alone" in line for line in said) == 1 == sum("time left" in line for line in said)
     assert history.elastic["steps"] > 20 and history.elastic["cached_share"] == 1.0

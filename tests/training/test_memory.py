@@ -82,8 +82,8 @@ def test_without_a_profile_as_many_of_the_last_layers_train_as_fit(profile):
     assert last(60) is None
     for above in range(80, 800, 20):
         limit, found = limit_of(profile, above * _MB), last(above)
-        takes = [limit.last_tensors_bytes(n) for n in range(1, quarter + 1)]
-        assert (0 if found is None else found.tensors) == sum(np.array(takes) <= limit.usable)
+        takes = [limit.last_tensors_bytes(n) for n in range(2, quarter + 1)]
+        assert (1 if found is None else found.tensors) == 1 + sum(np.array(takes) <= limit.usable)
 
 
 def test_less_and_less_trains_within_less_and_less(profile):
@@ -200,8 +200,10 @@ def test_a_resumed_run_with_less_room_says_so_and_does_not_solve_a_head_that_it_
         return train_classifier(tf, small_network(tf), ArrayData(tf), run=run, **options)
 
     said, run = listen(), RunFolder.create(tmp_path / "run")
-    assert train(70, RunFolder.create(tmp_path / "head"), epochs=2).elastic["steps"] == 1
+    alone = RunFolder.create(tmp_path / "head")
+    assert train(70, alone, epochs=2).elastic["steps"] == 1
     assert any("head alone" in line for line in said)
+    assert train(70, alone, epochs=2, resume=True).elastic["scheme"] == "head-alone"
     train(1000, run, epochs=1)
     with pytest.raises(UsageError, match="The least, with the last layers alone in training"):
         train(70, run, epochs=2, resume=True)
