@@ -75,7 +75,7 @@ def test_within_a_limit_a_profile_is_made_where_one_example_fits(tf, tmp_path, m
     least = parse_bytes(re.search(r"is (\S+GB);", str(refused.value))[1])
     assert within(least - 80e6) is None
     assert not without(least - 80e6).trains and "the head alone is solved" in said[-1]
-    assert without(1e12, time="10m").tensors == 2, "a quarter of six tensors: they need no profile"
+    assert without(1e12, time="10m").tensors == 3, "a quarter of ten: they need no profile"
     profile = within(least)
     assert limited(least, profile, resident.settled_bytes()).scheme(scheme, True).selects
 
