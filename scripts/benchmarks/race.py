@@ -84,7 +84,7 @@ def draw(path, picture, title):
             words += f", {count} seeds" if count > 1 else ""
             left = way == "freeze-below"  # above its neighbour
             place = {"xytext": (-7, 6) if left else (7, -12), "ha": "right" if left else "left"}
-            about = {"textcoords": "offset points", "fontsize": 8, "color": style.colour, **place}
+            about = {"textcoords": "offset points", "fontsize": 8, "color": "0.25", **place}
             axes.annotate(words, (x, y), **about)
     axes.margins(y=0.1)
     axes.set_xlim(0, 1.15 * axes.get_xlim()[1])
