@@ -41,7 +41,7 @@ def by_layer(profile: Profile) -> Drawing:
         bars.bar(places, part, 0.9, bottom=base, label=name, color=colour)
         base += part
     bars.set_ylabel("time of a layer in a step (ms)")
-    bars.set_ylim(0, 1.3 * base.max())  # room for the legend
+    bars.set_ylim(0, 1.45 * base.max())  # room for the legend
     bars.legend(loc="upper left")
     about = ", ".join(str(profile.metadata[k]) for k in ("model", "device") if profile.metadata.get(k))
     bars.set_title(f"Where a training step of {profile.full_ms:.0f} ms goes, layer by layer\n{about}")
