@@ -25,17 +25,17 @@ def sentence(runs: Dict[str, List[RunFolder]]) -> str:
     records = (record for run in runs["elastic"] for record in run.metrics())
     solved = [100 * record["test_accuracy"] for record in records if record["epoch"] == 0]
     head = f"The solved head alone has {median(solved):.2f} %. " if solved else ""
-    beside = {way: _beside(accuracy["elastic"], accuracy[way]) for way in WAYS}
+    compared = {way: _compared(accuracy["elastic"], accuracy[way]) for way in WAYS}
     seeds = len(runs["elastic"])
     return (
         f"{head}Elastic training took {share:.2f} of full training's time and ends at "
-        f"{accuracy['elastic']:.2f} %: {beside['full']} full training, {beside['short']} full training of "
-        f"{epochs} epoch{'' if epochs == 1 else 's'} instead of {full_epochs}, {beside['below']} "
+        f"{accuracy['elastic']:.2f} %: {compared['full']} full training, {compared['short']} full training "
+        f"of {epochs} epoch{'' if epochs == 1 else 's'} instead of {full_epochs}, {compared['below']} "
         f"freeze-below{f', medians of {seeds} seeds' if seeds > 1 else ''}."
     )
 
 
-def _beside(one: float, other: float) -> str:
+def _compared(one: float, other: float) -> str:
     """One accuracy in per cent, as it stands to another."""
     if f"{one:.2f}" == f"{other:.2f}":
         return "level with"

@@ -217,10 +217,10 @@ def without_profile(
         minibatch, metadata = next(data.train(0)), _metadata(settings, data, model)
         limited = _before_profile(limit, model, optimizer, minibatch, metadata)
     if limited is None:
-        return schemes.LastTensors(), cache
-    scheme = limited.last_tensors() if settings.time else None
+        return schemes.LastLayers(), cache
+    scheme = limited.last_layers() if settings.time else None
     if scheme is None:
-        least = limited.last_tensors_bytes(2) if settings.time else limited.measuring_bytes(1)
+        least = limited.last_layers_bytes(2) if settings.time else limited.measuring_bytes(1)
         scheme = limited.scheme(schemes.create("freeze-below"), solves, least)
     return scheme, limited.cache(cache)
 

@@ -81,7 +81,7 @@ class TraditionalTransferLearning(Scheme):
         return head_mask(model)
 
 
-class LastTensors(Scheme):
+class LastLayers(Scheme):
     """The last quarter of the tensors, by a rule: for where there is no time to measure what they cost."""
 
     SHARE = 0.26
@@ -167,7 +167,7 @@ SCHEMES: Dict[str, Callable[[], Scheme]] = {
     "elastic-weight-magnitude": lambda: Elastic("weight-magnitude"),
     "elastic-grad-magnitude": lambda: Elastic("grad-magnitude"),
     "freeze-below": FreezeBelow,
-    "last-layers": LastTensors,
+    "last-layers": LastLayers,
     "full": Scheme,
     "traditional-tl": TraditionalTransferLearning,
     "head-alone": HeadAlone,

@@ -116,23 +116,25 @@ class MemoryLimit:
         """Return the settings of a cache that goes into a file beyond its share of the memory."""
         return dataclasses.replace(settings, memory=min(settings.kept_bytes, self.cache_bytes))
 
-    def last_tensors_bytes(self, tensors: int) -> float:
+    def last_layers_bytes(self, tensors: int) -> float:
         """Return what a process takes that trains so many of the last tensors, and never a full step."""
-        mask = schemes.LastTensors(tensors).of(len(self.connected)) & self.connected
-        graph = self.step.graph.active_amount(mask)  # the two parts of a cached step are beside it
+        mask = schemes.LastLayers(tensors).of(len(self.connected)) & self.connected
+        graph = self.step.graph.active_amount(
+            mask
+        )  # that of the whole step; its two cached parts have another one
         return self.step.total(mask) + graph + _READ_AHEAD + self.cache_bytes
 
-    def last_tensors(self) -> Optional[Scheme]:
+    def last_layers(self) -> Optional[Scheme]:
         """Return the scheme of as many of the last layers as there is room for, a quarter of all tensors at
         most, the last layer's kernel and bias at least; None: not these. It needs no profile.
         """
-        most = int(schemes.LastTensors().of(len(self.connected)).sum())
-        fitting = (n for n in range(most, 1, -1) if self.last_tensors_bytes(n) <= self.usable)
+        most = int(schemes.LastLayers().of(len(self.connected)).sum())
+        fitting = (n for n in range(most, 1, -1) if self.last_layers_bytes(n) <= self.usable)
         tensors = next(fitting, None)
         if tensors is None:
             return None
         LOG.info(f"memory: the last {tensors} of {len(self.connected)} tensors train")
-        return schemes.LastTensors(tensors)
+        return schemes.LastLayers(tensors)
 
     def scheme(self, wanted: Scheme, solves: bool, least: Optional[float] = None) -> Scheme:
         """Return the scheme that there is room for: the one `wanted`, or one that prepares less.

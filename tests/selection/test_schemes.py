@@ -26,12 +26,12 @@ TRAINED = {
 def test_the_last_quarter_of_the_tensors_trains_by_rule_with_the_head_at_least(tf):
     model = small_network(tf)
     names = tensor_names(model)
-    assert np.array(names)[schemes.LastTensors().mask(model)].tolist() == [
+    assert np.array(names)[schemes.LastLayers().mask(model)].tolist() == [
         names[7],
         "head/kernel",
         "head/bias",
     ]
-    more = schemes.LastTensors()
+    more = schemes.LastLayers()
     more.SHARE = 0.4
     assert np.flatnonzero(more.mask(model)).tolist() == [6, 7, 8, 9] and len(names) == 10
 

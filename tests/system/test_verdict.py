@@ -1,4 +1,4 @@
-"""The demo's sentence: what elastic training took and reached, beside its rivals."""
+"""The sentence of the demo: what elastic training and its rivals took and reached."""
 
 import re
 

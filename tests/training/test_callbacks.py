@@ -204,7 +204,7 @@ def test_what_sets_the_rate_is_refused_where_a_schedule_does(tf, name):
 
 
 def test_what_cannot_work_is_refused(tf, tmp_path):
-    """A backup beside checkpoints, or within an epoch; averaged weights."""
+    """A backup in addition to checkpoints, or within an epoch; averaged weights."""
     kinds, optimizer = tf.keras.callbacks, tf.keras.optimizers.SGD(0.01)
     backup = kinds.BackupAndRestore(str(tmp_path / "a"))
     require_supported_callbacks([backup], optimizer, checkpointed=False)
@@ -282,3 +282,23 @@ def test_an_accuracy_far_below_the_heads_is_said_once(tf, head, epochs, error, l
         watch.on_epoch_end(epoch, {} if accuracy is None else {"val_accuracy": accuracy})
     assert len(lines) == bool(line) and line in "".join(lines)
     assert not line or "learning rate of 0.0005" in lines[0]
+
+
+def test_a_resumed_run_knows_the_heads_accuracy_and_what_was_said(tf):
+    first, _ = watching(tf, rates=None, evaluated={})
+    first.on_head({"val_accuracy": 0.92})
+    for count in (1, 0):
+        resumed, lines = watching(tf, rates=None, evaluated={})
+        resumed.restore(json.loads(json.dumps(first.state())))
+        resumed.on_epoch_end(0, {"val_accuracy": 0.7})
+        assert sum("fallen from 92.0 to 70.0 %" in line for line in lines) == count
+        first = resumed
+
+
+def test_two_checkpointings_are_refused(tf, tmp_path):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(2, input_shape=(3,))])
+    trainer = Trainer(model, scheme="full")
+    trainer.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    savers = [Checkpointing(RunFolder.create(tmp_path / name)) for name in "ab"]
+    with pytest.raises(UsageError, match="more than one Checkpointing"):
+        trainer.fit(tf.zeros((4, 3)), tf.zeros(4, tf.int64), callbacks=savers, verbose=0)

@@ -20,7 +20,7 @@ from clocks import SetClock
 from elastictrainer import Deadline, Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError, Interrupted
-from elastictrainer.selection.schemes import LastTensors
+from elastictrainer.selection.schemes import LastLayers
 from elastictrainer.steps.objective import SmoothedCrossentropy
 from elastictrainer.training.callbacks import TrainerCallback
 from elastictrainer.training.head import HeadPass
@@ -157,9 +157,9 @@ def test_time_that_a_head_alone_leaves_is_used_for_layers(tf):
     """An image was expected to take ten seconds."""
     age_s = SetClock(tick_s=0.1)
     deadline = Deadline(60.0, age_s=age_s, images=1, image_s=10.0)
-    options = {"deterministic": False, "deadline": deadline, "scheme": LastTensors(), "profile": None}
+    options = {"deterministic": False, "deadline": deadline, "scheme": LastLayers(), "profile": None}
     model, history, said, noting = run_of(tf, **options)
-    assert history.history["selected"][-1] == LastTensors().mask(model).sum() > 2, "not the head's two"
+    assert history.history["selected"][-1] == LastLayers().mask(model).sum() > 2, "not the head's two"
     assert len(noting.records) == 1 and noting.records[0]["images"] == 80
     assert sum("the head alone" in line for line in said) == 1 == sum("time left" in line for line in said)
     assert history.elastic["steps"] > 20 and history.elastic["cached_share"] == 1.0

@@ -73,16 +73,16 @@ def test_the_cache_gets_a_quarter_of_what_the_cheapest_step_leaves(profile):
 
 def test_without_a_profile_as_many_of_the_last_layers_train_as_fit(profile):
     count = len(profile)
-    quarter = int(schemes.LastTensors().of(count).sum())
+    quarter = int(schemes.LastLayers().of(count).sum())
 
     def last(above):
-        return limit_of(profile, above * _MB).last_tensors()
+        return limit_of(profile, above * _MB).last_layers()
 
     assert last(10_000).tensors == quarter
     assert last(60) is None
     for above in range(80, 800, 20):
         limit, found = limit_of(profile, above * _MB), last(above)
-        takes = [limit.last_tensors_bytes(n) for n in range(2, quarter + 1)]
+        takes = [limit.last_layers_bytes(n) for n in range(2, quarter + 1)]
         assert (1 if found is None else found.tensors) == 1 + sum(np.array(takes) <= limit.usable)
 
 
