@@ -69,7 +69,7 @@ class Evaluator:
     def __init__(self, model: tf.keras.Model, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
         self._objective = Objective(model, _cross_entropy)
-        self.image_s = 0.0  # of the latest evaluation, without compiling; 0 before the first
+        self.image_s = 0.0  # of the latest evaluation, without compiling; 0: not known yet
         self._function: Any = None
 
     def _minibatch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
@@ -82,7 +82,7 @@ class Evaluator:
         """Score all images of `minibatches`; `before_each` may raise. UsageError where there are none."""
         sums = np.zeros((2, 3))  # of new and old images: loss, correct, count
         took: List[Tuple[int, float]] = []  # count and seconds of each minibatch, reading it included
-        began = self._clock()
+        began, compiled = self._clock(), self._function is None
         for x, y, *is_old in minibatches:
             before_each()
             x, y = tf.convert_to_tensor(x), tf.reshape(tf.cast(y, tf.int64), (-1,))  # some labels are (n, 1)
@@ -94,7 +94,9 @@ class Evaluator:
             sums[int(any(is_old))] += float(loss) * count, int(correct), count
             took.append((count, self._clock() - began))
             began = self._clock()
-        self.image_s = self._usual_s(took)
+        if took[compiled:]:
+            images, seconds = np.sum(took[compiled:], axis=0)
+            self.image_s = float(seconds) / int(images)
         (_, new, new_count), (_, old, old_count) = sums.tolist()
         both = old_count and new_count
         old_and_new = {"accuracy_old": old / old_count, "accuracy_new": new / new_count} if both else {}
@@ -104,11 +106,6 @@ class Evaluator:
                 "there is no minibatch to evaluate on: what makes them must give them again at each call."
             )
         return Score(0, correct / count, loss_sum / count, 0, old_and_new, int(count))
-
-    def _usual_s(self, took: List[Tuple[int, float]]) -> float:
-        """Return the seconds of an image in minibatches that did not compile, as far as there are some."""
-        images, seconds = np.sum((took if self.image_s else took[1:]) or took or [(0, 0.0)], axis=0)
-        return float(seconds) / max(1, int(images))
 
 
 def _cross_entropy(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
@@ -161,7 +158,9 @@ class Evaluation(TrainerCallback):
         clock = self.run_state.clock
         if self._images and clock.deadline and clock.image_s is None:
             with clock.watch.lap(VALIDATION):
-                self._evaluator(self._minibatches(0, _PACE))
+                for _ in range(2):  # once more where there was one minibatch only, which compiled
+                    if not self._evaluator.image_s:
+                        self._evaluator(self._minibatches(0, _PACE))
             clock.image_s = self._evaluator.image_s
 
     def evaluate(self, epoch: int) -> Values:
@@ -218,7 +217,7 @@ class Evaluation(TrainerCallback):
     def _score_on(self, read: Callable[..., Minibatches], count: int, limit_s: float) -> Score:
         """Return the score on as many of the `count` images of `read` as there are `limit_s` seconds for."""
         score = self._evaluator(self._within(read, count, limit_s), self._before_each)
-        self.run_state.clock.image_s = self._evaluator.image_s
+        self.run_state.clock.image_s = self._evaluator.image_s or self.run_state.clock.image_s
         return score._replace(error=sampling_error(score.accuracy, score.images, count))
 
     def _within(self, read: Callable[..., Minibatches], count: int, limit_s: float) -> Minibatches:

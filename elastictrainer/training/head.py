@@ -48,12 +48,14 @@ class HeadPass:
         self._smoothing, self._class_weights = crossentropy_terms(model.loss)
         self._clock, self._feed = clock, feed
         self._collected: List[Tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]] = []
+        self._provisional = False  # whether the weights are of a sample
 
     def solve_on_sample(self) -> None:
         """Solve on the first images, so that the head knows enough for tensors to be scored."""
         self._read(self.work.sample)
         self._solve()
         self.clear()
+        self._provisional = True
 
     @functools.cached_property
     def work(self) -> HeadWork:
@@ -82,20 +84,27 @@ class HeadPass:
             counts = counts * (targets @ np.asarray(self._class_weights))
         self._collected.append((np.asarray(features, np.float32), targets, counts))
 
-    def finish(self) -> Values:
+    def finish(self, earlier: Tuple[int, float] = (0, 0.0)) -> Values:
         """Solve on the features collected, or on a pass over the images; returns figures of the solved head.
 
         `images`: how many it was solved on; `loss`: their mean, in nats; `seconds`: of pass and solving.
+        A run that is given a little more time may read fewer images than the head was solved on before:
+        `earlier` says on how many, and their loss. That head stays then.
         """
         if not self._collected:
             self._read(self._clock.steps_per_epoch)
-        minibatches, (images, loss) = len(self._collected), self._solve()
+        minibatches, read = len(self._collected), sum(len(targets) for _, targets, _ in self._collected)
+        stays = read < earlier[0] and not self._provisional
+        images, loss = earlier if stays else self._solve()
         self.latest: Tuple[Any, tf.Tensor] = self._labels, self.head.layer(self._collected[-1][0])
         self.clear()
         seconds = self._clock.watch.of(HEAD, CACHE_WRITE)
         steps = self._clock.steps_per_epoch
         part = "" if minibatches >= steps else f" on {images} of {self._feed.batch_size * steps} images"
-        LOG.info(f"head solved{part} in {seconds:.1f} s, loss {loss:.3f}")
+        if stays:
+            LOG.info(f"the head of {images} images stays: there is time for {read}")
+        else:
+            LOG.info(f"head solved{part} in {seconds:.1f} s, loss {loss:.3f}")
         return {"images": images, "loss": loss, "seconds": seconds}
 
     def _read(self, count: int) -> None:

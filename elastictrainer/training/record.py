@@ -226,8 +226,8 @@ class RunRecord(TrainerCallback):
         """Write and show the solved head: from here on there is a usable model in the run folder."""
         trained_s, part = self.run_state.clock.watch.training(), self._part
         line: Values = {
-            "epoch": 0,
-            "step": 0,
+            "epoch": self.run_state.progress.epoch,
+            "step": self.run_state.progress.step,
             "train_loss": record["loss"],
             "images": record["images"],
             "train_seconds": trained_s,

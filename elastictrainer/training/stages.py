@@ -118,7 +118,7 @@ class Stages:
 
     def _begin(self, stage: Stage) -> None:
         """Begin a stage: score and select tensors, write the cache, solve the head. Or solve that alone."""
-        state, selector = self._state, self._state.selector
+        state, selector, progress = self._state, self._state.selector, self._state.progress
         head = None if selector.interval else self._head
         self._cache.free_cache()
         if stage.trains:
@@ -126,8 +126,8 @@ class Stages:
         solved: Values = {}
         if head:
             with state.clock.watch.lap(laps.HEAD):
-                solved = head.finish()
-            state.progress.start_loss = solved["loss"]
+                solved = head.finish((progress.start_images, progress.start_loss or 0.0))
+            progress.start_images, progress.start_loss = solved["images"], solved["loss"]
             if stage.trains and not self._planner().goes_on(self.forecast().ratio, self._cache.uses_cache):
                 LOG.info("there is no time to train layers: the solved head stays")
                 self._cache.free_cache()

@@ -48,6 +48,7 @@ class Progress:
         stopped: why the run ends before its last epoch; None: it does not.
         patient_from: finished epochs when a run that had ended without better weights was given more time.
         start_loss: mean loss of the training images under the solved head, in nats; None: it was not solved.
+        start_images: how many these are.
         cache_origin: how the interval's cache began, as JSON values; None: there is none.
         trained_s, epochs_flops: training seconds and `flops` up to the end of the latest finished epoch.
     """
@@ -68,6 +69,7 @@ class Progress:
     stopped: Optional[str] = None
     patient_from: int = 0
     start_loss: Optional[float] = None
+    start_images: int = 0
     cache_origin: Optional[Values] = None
 
     def step_took(self, ms: float) -> None:

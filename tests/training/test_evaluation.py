@@ -198,6 +198,17 @@ class Images:
         return made
 
 
+@pytest.mark.parametrize("count, read", [(8, 2), (100, 1)])
+def test_what_an_image_takes_is_measured_without_compiling(tf, model, count, read, monkeypatch):
+    """The clock of the evaluator tells a second for each look, and a hundred while it compiles."""
+    test, seconds = Images(tf, count, lambda now: 0.0), iter([0, 100, *range(101, 999)])
+    evaluation = test.evaluation(model, 20.0)
+    monkeypatch.setattr(evaluation._evaluator, "_clock", lambda: next(seconds))
+    evaluation.on_train_begin()
+    assert test.read == [(0, 64)] * read
+    assert evaluation.run_state.clock.image_s == pytest.approx(1 / (8 if count == 8 else 32), rel=0.2)
+
+
 @pytest.mark.parametrize(
     "image_s, least, most",
     [
@@ -302,4 +313,4 @@ def test_the_time_of_an_image_leaves_out_compiling(tf, model):
     assert evaluator.image_s == 2.0, "the graph is there"
     alone = Evaluator(model, clock=lambda: now[0])
     alone(timed([4], [100.0]))
-    assert alone.image_s == 25.0, "there is no other minibatch"
+    assert alone.image_s == 0.0, "not known: there is no other minibatch"

@@ -166,6 +166,30 @@ def test_time_that_a_head_alone_leaves_is_used_for_layers(tf):
     assert 40 < age_s.now < 61
 
 
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_head_of_more_images_stays_where_more_time_is_too_little(tf, monkeypatch, sampled):
+    """The first call of `finish` is for a run of all 80 images; the next ones have time for 40."""
+    finish, found = HeadPass.finish, []
+
+    def called_again(head, earlier=(0, 0.0)):
+        found.append(finish(head, earlier))
+        kernel = head.head.layer.get_weights()[0]
+        monkeypatch.setattr(head._clock, "steps_per_epoch", 10)
+        if sampled:
+            head.solve_on_sample()
+        found.append(finish(head, (found[0]["images"], found[0]["loss"])))
+        found.append(np.array_equal(kernel, head.head.layer.get_weights()[0]))
+        monkeypatch.undo()
+        return found[0]
+
+    monkeypatch.setattr(HeadPass, "finish", called_again)
+    said = run_of(tf, scheme="head-alone", epochs=1)[2]
+    whole, again, same = found
+    assert whole["images"] == 80 and again["images"] == (40 if sampled else 80) and same != sampled
+    assert sampled or again["loss"] == whole["loss"]
+    assert any("head of 80 images stays: there is time for 40" in line for line in said) != sampled
+
+
 @pytest.mark.usefixtures("sigint")
 def test_an_interruption_while_the_head_is_tested_saves_nothing_and_the_run_begins_again(tf, tmp_path):
     class AskedToEnd(ArrayData):
