@@ -12,6 +12,7 @@ from elastictrainer.data.pictures import describe_preprocessing
 from elastictrainer.errors import RunError, UsageError, reason
 from elastictrainer.models.augmentation import AUGMENTATION
 from elastictrainer.registry import EXPORT
+from elastictrainer.runs.environment import silenced
 from elastictrainer.runs.files import atomic_write, write_text
 from elastictrainer.steps.keras_compat.layers import argmax, for_inference, save_for_serving
 
@@ -98,7 +99,8 @@ def _tflite(core: tf.keras.Model, format: str, sample: Optional[np.ndarray]) -> 
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         if format == "tflite-int8":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        return converter.convert()
+        with silenced():  # the converter writes a list of operations
+            return converter.convert()
 
 
 def _integers_only(folder: str, sample: np.ndarray) -> bytes:
@@ -116,7 +118,8 @@ def _integers_only(folder: str, sample: np.ndarray) -> bytes:
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
     converter.inference_input_type = converter.inference_output_type = tf.uint8
     try:
-        return converter.convert()
+        with silenced():  # the converter writes a list of operations
+            return converter.convert()
     except Exception as error:  # the converter and the quantiser raise many kinds
         raise RunError(
             f"TensorFlow Lite cannot compute this network in integers alone ({reason(error)}). "

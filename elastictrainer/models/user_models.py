@@ -3,6 +3,7 @@
 A `.keras` file is read as data: nothing in it is run unless the user trusts it.
 """
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -59,7 +60,20 @@ def read(path: Union[str, Path], trust: bool = False) -> tf.keras.Model:
     except UsageError:
         raise
     except Exception as error:  # Keras raises many kinds for a damaged file
-        raise UsageError(f"Keras cannot load {path}: {error}") from None
+        raise UsageError(f"Keras cannot load {path}: {_why(path, error)}") from None
+
+
+def _why(path: Union[str, Path], error: Exception) -> str:
+    """Say why Keras cannot load a file: another generation of Keras has saved it, or its error's line."""
+    here, saved = importlib.import_module("keras").__version__, ""
+    with contextlib.suppress(Exception), zipfile.ZipFile(path) as archive:
+        saved = str(json.loads(archive.read("metadata.json"))["keras_version"])
+    if saved[:1].isdigit() and saved[0] != here[0]:
+        return (
+            f"Keras {saved[:20]} has saved it, and this is {here}. Use a Python with Keras {saved[0]}, or "
+            "there et-export, whose .tflite et-predict and et-evaluate read here."
+        )
+    return reason(error).partition(" Full object config")[0]
 
 
 def loading_problem(model: tf.keras.Model) -> str:

@@ -35,32 +35,43 @@ def preview_settings(path: str, trust: bool = False) -> TrainSettings:
 
 
 def data(settings: TrainSettings) -> Drawing:
-    """Draw a training image of each of the first classes: as stored, then as the model augments it."""
+    """Draw a training image of each of the first classes as stored, then as the model augments it.
+
+    Where it augments nothing, draw more images of each class.
+    """
     assembly.configure(settings.seed)
     names, split = _training_images(settings)
     model = assembly.make_model(dataclasses.replace(settings, weights="none"), len(names))
     size = assembly.image_size(settings, model)
     layers = augmentation.find_layers(model)
-    first = np.unique(split.labels, return_index=True)[1][:_CLASSES]
-    few = split.subset(np.isin(np.arange(split.count), first))
-    columns, size_inches = _COPIES + 1, (1.25 * (_COPIES + 1), 1.35 * few.count + 0.5)
-    figure, axes = pyplot.subplots(few.count, columns, figsize=size_inches, squeeze=False)
+    labels = np.unique(split.labels)[:_CLASSES]
+    columns, size_inches = _COPIES + 1, (1.25 * (_COPIES + 1), 1.35 * len(labels) + 0.5)
+    figure, axes = pyplot.subplots(len(labels), columns, figsize=size_inches, squeeze=False)
     drawn: List[Dict[str, object]] = []
-    for row, label, image in zip(axes, few.labels, decode_all(few, size)):
+    for row, label in zip(axes, labels):
+        members = np.flatnonzero(split.labels == label)[: 1 if layers else columns]
+        images = decode_all(split.subset(np.isin(np.arange(split.count), members)), size)
         for column, cell in enumerate(row):
-            pixels = tf.constant(image[None], tf.float32)
+            cell.set_axis_off()
+            if not layers and column >= len(images):
+                continue
+            pixels = tf.constant(images[0 if layers else column][None], tf.float32)
             for layer in layers if column else ():
                 pixels = layer(pixels, training=True)
             shown = np.clip(np.asarray(pixels)[0], 0, 255)
             cell.imshow(shown.astype(np.uint8))
-            cell.set_axis_off()
-            how = "as augmented" if column else "as it is"
+            how = "as augmented" if layers and column else "as it is"
             drawn.append({"class": names[label], "shown": how, "mean": float(shown.mean())})
         row[0].set_title(names[label][:28], fontsize=7, loc="left")
-    layer_names = ", ".join(type(layer).__name__ for layer in layers) or "no augmentation"
+    layer_names = ", ".join(type(layer).__name__ for layer in layers)
+    how = (
+        f"left: as they are; the others: as trained on ({layer_names})"
+        if layers
+        else "as trained on: nothing is augmented"
+    )
     figure.suptitle(
         f"Training images of {data_name(settings.dataset)} for {model_name(settings.model)}, "
-        f"{size[0]}x{size[1]}\nleft: as they are; the others: as trained on ({layer_names})"
+        f"{size[0]}x{size[1]}\n{how}"
     )
     return Drawing(figure, drawn)
 

@@ -24,8 +24,9 @@ def test_formats_are_written_where_asked_and_a_model_card_beside_them(tf, run, c
     assert tf.keras.models.load_model("out/deployed.keras").input_shape == (None, 8, 8, 3)
 
 
-def test_the_default_is_tflite_in_the_run_folder(run):
+def test_the_default_is_tflite_in_the_run_folder_and_the_converter_is_not_heard(run, capfd):
     assert export.main(["run"]) == 0
+    assert capfd.readouterr().err == ""
     assert {path.name for path in (run.path / "export").iterdir()} == {"model.tflite", "README.md"}
 
 

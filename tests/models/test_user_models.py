@@ -181,6 +181,20 @@ def test_what_is_no_whole_file_is_named(saved, tmp_path, content, said):
         user_models.read(tmp_path / "bad.keras")
 
 
+def test_a_file_of_another_keras_is_named_as_such(tmp_path):
+    content = archive_of('{"class_name": "NoSuchClass", "config": {}}')
+    (tmp_path / "other.keras").write_bytes(content)
+    with pytest.raises(UsageError) as alone:
+        user_models.read(tmp_path / "other.keras")
+    assert "has saved it" not in str(alone.value) and "Full object config" not in str(alone.value)
+    with zipfile.ZipFile(tmp_path / "other.keras", "a") as archive:
+        archive.writestr("metadata.json", '{"keras_version": "9.1.0"}')
+    with pytest.raises(
+        UsageError, match="other.keras: Keras 9.1.0 has saved it, .*Python with Keras 9.*tflite"
+    ):
+        user_models.read(tmp_path / "other.keras")
+
+
 @pytest.mark.parametrize("name", ["scaled", "registered"])
 def test_layers_of_another_module_are_loaded_where_they_are_trusted(tf, tmp_path, name):
     model = user_models.from_function(f"userlayers:{name}", 3, (32, 32, 3))
