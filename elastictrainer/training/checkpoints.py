@@ -108,7 +108,8 @@ class CheckpointFiles:
     def restore(self) -> Optional[Values]:
         """Put the newest whole checkpoint's values into the variables; damaged ones are set aside.
 
-        Returns the state saved with it, None where there is no checkpoint. RunError where all are damaged.
+        Returns the state saved with it, None where there is no checkpoint. RunError where all are damaged,
+        or the newest is of another model: then all stay as they are.
         """
         remove_unfinished(self.folder)
         saved = self.saved()
@@ -117,6 +118,8 @@ class CheckpointFiles:
                 with without_wildcards(path) as readable:
                     self._read(str(readable / _VARIABLES))
                 state: Values = loads(self._state.numpy())
+            except RunError:
+                raise
             except Exception as error:  # TensorFlow's reader raises many kinds for a damaged file
                 reason = (str(error).splitlines() or [""])[0]
                 LOG.info(
@@ -133,11 +136,16 @@ class CheckpointFiles:
         return None
 
     def _read(self, prefix: str) -> None:
-        """Read the variables of one checkpoint; raises if one is missing there, or one more is there."""
+        """Read the variables of one checkpoint; RunError, and nothing read, where it has others."""
         reader = tf.train.load_checkpoint(prefix)
-        there = len(reader.get_variable_to_dtype_map()) - 1  # one entry describes the others
-        if there != len(self._variables):
-            raise ValueError(f"it has {there} variables, and this run {len(self._variables)}")
+        there = reader.get_variable_to_shape_map()
+        here = {name: variable.shape.as_list() for name, variable in self._variables.items()}
+        if any(there.get(name) != shape for name, shape in here.items()) or len(there) - 1 != len(here):
+            raise RunError(  # one entry describes the others
+                f"the checkpoint {Path(prefix).parent} is of another model, optimizer or metrics: of its "
+                f"{len(there) - 1} variables {sum(there.get(n) == s for n, s in here.items())} are among the "
+                f"{len(here)} of this run. Resume with those that it was written with, or start a new run."
+            )
         # One after another: `tf.train.Checkpoint` holds all that it reads before it assigns any of it.
         for name, variable in self._variables.items():
             variable.assign(reader.get_tensor(name))

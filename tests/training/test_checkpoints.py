@@ -335,6 +335,16 @@ def test_a_damaged_checkpoint_is_said_and_the_older_one_used(saved, file, damage
     assert names(checkpoints) == ["step-000000002"]
 
 
+@pytest.mark.parametrize("shapes", [[(2000,)], [(1000,), (3,)]], ids=["shape", "number"])
+def test_a_checkpoint_of_another_model_is_no_damaged_one(tf, saved, shapes):
+    _, checkpoints = saved
+    others = [tf.Variable(tf.ones(shape)) for shape in shapes]
+    with pytest.raises(RunError, match="step-000000003 is of another model.* of its 2 variables"):
+        CheckpointFiles(checkpoints.folder, values=others).restore()
+    assert all((variable.numpy() == 1).all() for variable in others)
+    assert names(checkpoints) == ["step-000000003", "step-000000002"]
+
+
 def test_what_others_put_beside_checkpoints_is_neither_read_counted_nor_removed(saved):
     variable, checkpoints = saved
     shutil.copytree(checkpoints.saved()[0], checkpoints.folder / "step-best")
