@@ -16,14 +16,14 @@ from typing import Set
 PACKAGE = Path(__file__).resolve().parents[1] / "elastictrainer"
 LIMITS = {
     "cli": 489,
-    "plotting": 386,
+    "plotting": 394,
     "fleet": 655,
     "experiment": 1465,
-    "training": 2595,
+    "training": 2614,
     "cache": 757,
     "selection": 566,
     "profiler": 1201,
-    "models": 770,
+    "models": 781,
     "steps": 1341,
     "data": 950,
     "runs": 551,

@@ -35,16 +35,18 @@ class CachedSteps:
         """Return whether the interval's activations are cached, so that its steps read them."""
         return self._cache is not None
 
-    def write_cache(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> None:
+    def write_cache(self, mask: NDArray[np.bool_], head_pass: Optional[HeadPass] = None) -> None:
         """Cache the activations of the tensors that `mask` (N,) bool freezes, in one pass over the data.
 
-        `head` takes its features, where the model's graph shows them. CacheError: why they cannot be cached.
+        `head_pass` takes its features, where the model's graph shows them. CacheError says why they cannot be
+        cached.
         """
         state, progress = self._state, self._state.progress
         with state.clock.watch.lap(TRACING):
-            cache = self._make(mask, head)
+            cache = self._make(mask, head_pass)
         with state.clock.watch.lap(CACHE_WRITE):
-            self._fill(cache, self._feed.one_pass(state.clock.steps_per_epoch, head=head), head)
+            minibatches = self._feed.one_pass(state.clock.steps_per_epoch, head_pass=head_pass)
+            self._fill(cache, minibatches, head_pass)
         progress.cache_origin = {
             "epoch": progress.epoch,
             "count": len(cache.storage.ends),
@@ -57,7 +59,7 @@ class CachedSteps:
             f"{1e-6 * cache.storage.bytes:.0f} MB {cache.storage.location}"
         )
 
-    def go_on(self) -> None:
+    def renew(self) -> None:
         """Write the interval's cache again where it is missing, or no longer what steps would compute.
 
         CacheError where it cannot be written any more: there is less room, or another device, than there was.
@@ -105,7 +107,7 @@ class CachedSteps:
         self._cache = None
         self._state.progress.cache_origin = None
 
-    def _make(self, mask: NDArray[np.bool_], head: Optional[HeadPass] = None) -> ActivationCache:
+    def _make(self, mask: NDArray[np.bool_], head_pass: Optional[HeadPass] = None) -> ActivationCache:
         """Make an empty cache; its graphs are built on a minibatch like those to come."""
         state, steps = self._state, self._steps
         minibatch = next(iter(self._feed.one_pass(1)))  # the pass that fills the cache reads it again
@@ -119,17 +121,17 @@ class CachedSteps:
             self._settings,
             self._forward,
             state.selector.profile,
-            self._forward.features(head.head.kernel) if head else None,
+            self._forward.features(head_pass.head.kernel) if head_pass else None,
         )
         self.unread = True
         return self._cache
 
     def _fill(
-        self, cache: ActivationCache, minibatches: Iterable[Minibatch], head: Optional[HeadPass] = None
+        self, cache: ActivationCache, minibatches: Iterable[Minibatch], head_pass: Optional[HeadPass] = None
     ) -> None:
-        """Write minibatches to the cache, and give their features to `head`."""
+        """Write minibatches to the cache, and give their features to `head_pass`."""
         for minibatch in minibatches:
             features = cache.write(minibatch)
-            if head is not None and features is not None:
-                head.add(features, minibatch)
+            if head_pass is not None and features is not None:
+                head_pass.add(features, minibatch)
         self._feed.close()  # images are not read while steps read the cache

@@ -54,20 +54,21 @@ class Feed:
         assert self._size is not None, "`peek` comes first"
         return self._size
 
-    def one_pass(self, count: int, epoch: Optional[int] = None, head: Any = None) -> Iterator[Minibatch]:
+    def one_pass(self, count: int, epoch: Optional[int] = None, head_pass: Any = None) -> Iterator[Minibatch]:
         """Read the first `count` minibatches of an epoch's data, which are not trained on; or DataError.
 
         With a deadline it ends earlier where its time is used up: see `Clock.pass_ends_s`. `epoch` is whose
-        order, None: the one going on. The HeadPass `head`, if any, takes the features, and has its own time.
+        order, None: the one going on. `head_pass` (HeadPass), if any, takes the features in its own time.
         """
         epoch = self._progress.epoch if epoch is None else epoch
         data = self._data.again(self.first_epoch + epoch, count)
         ends_s = self._clock.pass_ends_s()
-        least = 1 if head is None else -(-head.head.classes // self.batch_size)  # an image for each class
+        classes = head_pass.head.classes if head_pass else 1
+        least = -(-classes // self.batch_size)  # an image for each class
         for number, minibatch in enumerate(minibatches(data), 1):
             yield minibatch
-            if head is not None:
-                ends_s = self._clock.pass_ends_s(head.work.solving_s * number / count)
+            if head_pass is not None:
+                ends_s = self._clock.pass_ends_s(head_pass.work.solving_s * number / count)
             if least <= number < count and self._clock.spent_s() > ends_s:
                 LOG.info(f"the time allows {number} of {count} minibatches in this pass")
                 return

@@ -109,7 +109,7 @@ class HeadPass:
 
     def _read(self, count: int) -> None:
         """Collect the features of the first `count` minibatches, or as many as there is time for."""
-        for minibatch in self._feed.one_pass(count, head=self):
+        for minibatch in self._feed.one_pass(count, head_pass=self):
             self.add(self.head.features(minibatch[0]), minibatch)
 
     def _solve(self) -> Tuple[int, float]:

@@ -156,13 +156,13 @@ class Loop:
             raise UsageError(f"a callback compiled the model during training: {_TWO_FITS}")
         if not progress.batch and self._trainable_now() != self._trainable:  # asking takes time
             raise UsageError(f"a callback froze or unfroze a layer during training: {_TWO_FITS}")
-        self._stages.begin_or_go_on()
+        self._stages.before_step()
         state.set_rate()
         if not progress.step:
             state.clock.began_s = state.clock.spent_s()
-        head = self._stages.head_alone
-        if head:
-            done = self._solved_step(head)
+        head_pass = self._stages.head_alone
+        if head_pass:
+            done = self._solved_step(head_pass)
         else:
             done = self._cached_step() if self.cache.uses_cache else self._whole_step()
         forecast = self._stages.forecast()
@@ -174,16 +174,16 @@ class Loop:
         state.loss, state.step_ms = done.loss, done.ms
         recent_ms = progress.recent_ms[-50:]
         step_s = 1e-3 * float(np.median(recent_ms)) if recent_ms else 0.0
-        if head or state.clock.ends(progress.step, step_s):
+        if head_pass or state.clock.ends(progress.step, step_s):
             state.model.stop_training = True
         return self._graphs.count_step()
 
-    def _solved_step(self, head: HeadPass) -> _Done:
+    def _solved_step(self, head_pass: HeadPass) -> _Done:
         """Take note of the solved head, where nothing else trains."""
         loss = self._state.progress.start_loss
         assert loss is not None
         for metric in self._steps.metrics:  # of some of the images that it was solved on
-            metric.update_state(*head.latest)
+            metric.update_state(*head_pass.latest)
         return _Done(loss, 0.0, laps.HEAD, False)
 
     def _cached_step(self) -> _Done:

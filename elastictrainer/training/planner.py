@@ -107,7 +107,7 @@ class Planner:
         ends_by: what ends the run: "steps", that "share" of full training's time, or a "deadline".
         interval: epochs between two selections, as the user asks; None: by the rule in `next_stage`.
         cached: whether activations are cached.
-        head: of a head that is solved before the first step; None: it stays as it is.
+        head_work: of a head that is solved before the first step; None: it stays as it is.
         intervals, epoch: how many have begun, are finished.
         spent_s, end_s: of the clock; `end_s`: when the last step must be done, None: steps end the run.
         ending_s: kept for what comes after the last step.
@@ -124,7 +124,7 @@ class Planner:
     ends_by: str = "steps"
     interval: Optional[int] = None
     cached: bool = True
-    head: Optional[HeadWork] = None
+    head_work: Optional[HeadWork] = None
     intervals: int = 0
     epoch: int = 0
     spent_s: float = 0.0
@@ -168,7 +168,7 @@ class Planner:
         note = "there is no time to score tensors: the last layers train"
         return replace(stage, scoring=scoring, note="" if scoring or not scheme.importance_metric else note)
 
-    def goes_on(self, share: float, cached: bool, again: bool = False) -> bool:
+    def steps_fit(self, share: float, cached: bool, again: bool = False) -> bool:
         """Return whether steps follow now that the head is solved: there is time for enough of them.
 
         Args:
@@ -222,12 +222,12 @@ class Planner:
         `scored`: the selections score the tensors.
         """
         assert self.end_s is not None
-        pass_s, head = self._pass_s, self._head_to_come
+        pass_s, work = self._pass_s, self._head_to_come
         passes_s = intervals * pass_s if self.cached else 0.0
-        if head:  # on the features of the first such pass, or of one of its own
-            passes_s = max(passes_s, pass_s) + head.solving_s
+        if work:  # on the features of the first such pass, or of one of its own
+            passes_s = max(passes_s, pass_s) + work.solving_s
             if scored:
-                passes_s += head.sample / self.steps_per_epoch * pass_s
+                passes_s += work.sample / self.steps_per_epoch * pass_s
         selection = (GRAPH_STEPS if self.scheme.selects else 0.0) + (_SCORING_STEPS if scored else 0.0)
         selections_s = intervals * self._full_s * selection
         return Parts(passes_s, selections_s, self.end_s - self.spent_s - passes_s - selections_s, pass_s)
@@ -304,7 +304,7 @@ class Planner:
 
     @property
     def _head_to_come(self) -> Optional[HeadWork]:
-        return None if self.intervals else self.head
+        return None if self.intervals else self.head_work
 
     @property
     def _left_s(self) -> float:

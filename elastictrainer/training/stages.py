@@ -44,19 +44,19 @@ class Stages:
         run_state: RunState,
         planner: Planner,
         cache: CachedSteps,
-        head: Optional[HeadPass],
-        opening: int,
+        head_pass: Optional[HeadPass],
+        full_steps_first: int,
     ):
         """Take a run whose selector is made.
 
         Args:
             planner: knows what the run has to do, not yet how it stands.
             cache: writes the activation cache, where the run has one.
-            head: solves the head before the first interval; None: it stays.
-            opening: steps before the first selection.
+            head_pass: solves the head before the first interval; None: it stays.
+            full_steps_first: steps before the first selection.
         """
         self._state, self._initial_planner, self._cache = run_state, planner, cache
-        self.scheme, self._head, self._opening = planner.scheme, head, opening
+        self.scheme, self._head_pass, self._full_steps_first = planner.scheme, head_pass, full_steps_first
         self._mask = run_state.selector.mask  # of a scheme that does not select
         self._forecast = Forecast()
 
@@ -64,7 +64,7 @@ class Stages:
     def head_alone(self) -> Optional[HeadPass]:
         """Return what solves the head where no step follows; None where steps do."""
         stage = self._state.clock.stage
-        return self._head if stage is not None and not stage.trains else None
+        return self._head_pass if stage is not None and not stage.trains else None
 
     def start(self) -> None:
         """Plan a run from its beginning, set its budget where that is a share of full training's time, and
@@ -85,15 +85,15 @@ class Stages:
         if clock.deadline and clock.deadline.more_s:
             self._plan()
         if clock.stage_begun or self._state.progress.batch:  # an interval to come writes its own cache
-            self._go_on()
+            self._renew_cache()
 
-    def begin_or_go_on(self) -> None:
+    def before_step(self) -> None:
         """Begin a stage, or go on with one, if it is time to.
 
-        Stages begin between epochs, but for the first, which follows the opening steps at once.
+        Stages begin between epochs, but for the first, which follows the first full steps at once.
         """
-        progress, clock, opening = self._state.progress, self._state.clock, self._opening
-        if progress.step < opening or (progress.batch and progress.step != opening):
+        progress, clock, first = self._state.progress, self._state.clock, self._full_steps_first
+        if progress.step < first or (progress.batch and progress.step != first):
             return
         if clock.stage and clock.stage_begun and clock.stage.is_over(progress.epoch, clock.spent_s()):
             self._plan()
@@ -101,7 +101,7 @@ class Stages:
             self._state.set_rate()  # tensors are scored with it; that of a run with more time was zero
             self._begin(clock.stage)
         elif not progress.batch:
-            self._go_on()
+            self._renew_cache()
 
     def forecast(self) -> Forecast:
         """Return what the profile says of the steps of the stage going on."""
@@ -119,16 +119,16 @@ class Stages:
     def _begin(self, stage: Stage) -> None:
         """Begin a stage: score and select tensors, write the cache, solve the head. Or solve that alone."""
         state, selector, progress = self._state, self._state.selector, self._state.progress
-        head = None if selector.interval else self._head
+        head_pass = None if selector.interval else self._head_pass
         self._cache.free_cache()
         if stage.trains:
-            self._select(stage, head)
+            self._select(stage, head_pass)
         solved: Values = {}
-        if head:
+        if head_pass:
             with state.clock.watch.lap(laps.HEAD):
-                solved = head.finish((progress.start_images, progress.start_loss or 0.0))
+                solved = head_pass.finish((progress.start_images, progress.start_loss or 0.0))
             progress.start_images, progress.start_loss = solved["images"], solved["loss"]
-            if stage.trains and not self._planner().goes_on(self.forecast().ratio, self._cache.uses_cache):
+            if stage.trains and not self._planner().steps_fit(self.forecast().ratio, self._cache.uses_cache):
                 LOG.info("there is no time to train layers: the solved head stays")
                 self._cache.free_cache()
                 stage = dataclasses.replace(stage, trains=False)
@@ -136,16 +136,16 @@ class Stages:
         if stage.trains:
             selector.settle(state.progress.step)
         state.clock.stage_begun = True
-        if head:
+        if head_pass:
             self._begin_with_head(stage, solved)
 
-    def _select(self, stage: Stage, head: Optional[HeadPass]) -> None:
-        """Score and select the tensors of an interval, and write its cache; `head` takes the features."""
+    def _select(self, stage: Stage, head_pass: Optional[HeadPass]) -> None:
+        """Score and select an interval's tensors, and write its cache; `head_pass` takes the features."""
         state, selector, watch = self._state, self._state.selector, self._state.clock.watch
         caches = self._initial_planner.cached
-        if head and self.scheme.needs_scores and stage.scoring:
+        if head_pass and self.scheme.needs_scores and stage.scoring:
             with watch.lap(laps.HEAD):
-                head.solve_on_sample()
+                head_pass.solve_on_sample()
         with watch.lap(laps.IMPORTANCE):
             try:
                 selector.score(not stage.scoring)
@@ -155,9 +155,9 @@ class Stages:
         with watch.lap(laps.SELECTION):
             mask = selector.begin(share, caches)
         if caches and not mask.all():
-            cached = self._try_to_cache(lambda: self._cache.write_cache(mask, head))
-            if head and not cached:
-                head.clear()
+            cached = self._try_to_cache(lambda: self._cache.write_cache(mask, head_pass))
+            if head_pass and not cached:
+                head_pass.clear()
 
     def _begin_with_head(self, stage: Stage, solved: Values) -> None:
         """Tell the callbacks of the solved head, and train layers after all where it has left time for that.
@@ -167,18 +167,19 @@ class Stages:
         """
         state, clock = self._state, self._state.clock
         state.tell("on_head", {**solved, **state.tell("evaluate", 0)})
-        self._go_on()
+        self._renew_cache()
         # What was expected of an image may have been too much.
         clock.image_s = clock.image_s and min(clock.image_s, solved["seconds"] / solved["images"])
-        if self.scheme.trains and not stage.trains and self._planner().goes_on(0.0, True, again=True):
+        if self.scheme.trains and not stage.trains and self._planner().steps_fit(0.0, True, again=True):
             LOG.info("there is time left: layers train as well")
-            self._initial_planner, self._head = dataclasses.replace(self._initial_planner, head=None), None
+            self._initial_planner = dataclasses.replace(self._initial_planner, head_work=None)
+            self._head_pass = None
             self._plan()
-            self.begin_or_go_on()
+            self.before_step()
 
-    def _go_on(self) -> None:
+    def _renew_cache(self) -> None:
         """Go on with an interval, whose cache is written again where it has to be."""
-        if not self._try_to_cache(self._cache.go_on):
+        if not self._try_to_cache(self._cache.renew):
             self._state.selector.settle(self._state.progress.step, again=True)
 
     def _try_to_cache(self, write: Callable[[], None]) -> bool:

@@ -37,7 +37,7 @@ from elastictrainer.training.planner import PLAIN_INTERVAL, Planner, require_rea
 from elastictrainer.training.stages import Stages
 from elastictrainer.training.state import RunState, Values, summary_of
 
-_OPENING = 48  # full steps before the first selection where the head is not solved
+_FULL_STEPS_FIRST = 48  # full steps before the first selection where the head is not solved
 
 
 @dataclasses.dataclass
@@ -282,7 +282,7 @@ class Trainer:
         solves = self.head == "solve" and (first_call or not scheme.trains)
         if not scheme.trains and not solves:
             raise UsageError(f'the scheme {self.scheme_name} solves the head alone: pass head="solve".')
-        head = HeadPass(self.model, clock, feed) if solves else None
+        head_pass = HeadPass(self.model, clock, feed) if solves else None
         if state.rho is not None and profile is not None:
             require_reachable(state.rho, profile, cached)
         limit = None
@@ -305,19 +305,19 @@ class Trainer:
             ends_by="deadline" if clock.deadline else "share" if by_share else "steps",
             interval=self._interval,
             cached=cached,
-            head=head.work if head else None,
+            head_work=head_pass.work if head_pass else None,
         )
         state.selector = make_selector(
             scheme, profile, steps, graphs.scorer, feed.probe, state.note_selection, limit
         )
         # With a head that is not solved the importances of the tensors below it mean nothing.
-        opened = not scheme.needs_scores or solves or left.steps
-        opening = 0 if opened else max(1, min(_OPENING, clock.steps_per_epoch // 4))
+        knows_enough = not scheme.needs_scores or solves or left.steps
+        full_steps_first = 0 if knows_enough else max(1, min(_FULL_STEPS_FIRST, clock.steps_per_epoch // 4))
         if short and left.policy is not None and self._still_selected(clock.steps_per_epoch):
             state.selector.restore(left.policy)
-            opening = clock.steps_per_epoch  # all: the selection of the earlier run stays
+            full_steps_first = clock.steps_per_epoch  # all: the selection of the earlier run stays
         cached_steps = CachedSteps(state, feed, steps, cache)
-        stages = Stages(state, planner, cached_steps, head, opening)
+        stages = Stages(state, planner, cached_steps, head_pass, full_steps_first)
         return Loop(state, feed, graphs, cached_steps, stages, limit)
 
     def _graphs_for(self, minibatch: Minibatch, spec: Any) -> Graphs:

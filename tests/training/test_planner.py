@@ -16,7 +16,7 @@ from elastictrainer.training.planner import GRAPH_STEPS, HeadWork, Planner, Stag
 CHAIN = reusable_chain(Profile.from_chain(list("abcd"), 30.0, [10] * 4, [7.5] * 4))
 WRITING_S = 30.0 + float(np.median(CHAIN.cache.cache_write_ms))
 SHARE = {"ends_by": "share"}
-NO_HEAD = {"head": None}
+NO_HEAD = {"head_work": None}
 FULL, UNSCORED = {"scheme": Scheme()}, {"scheme": FreezeBelow()}
 LATE = {"intervals": 1}
 
@@ -27,7 +27,7 @@ def planner_of(seconds=None, **changes):
     It begins: it has `seconds` in all, keeps 5 for its end, and has taken 10. None: as `changes` say.
     """
     usual = {"scheme": Elastic(), "profile": CHAIN, "epochs": 12, "steps_per_epoch": 1000}
-    usual.update(ends_by="deadline", head=HeadWork(100, 2.0))
+    usual.update(ends_by="deadline", head_work=HeadWork(100, 2.0))
     if seconds is not None:
         usual.update(spent_s=10.0, end_s=seconds - 5.0, ending_s=5.0)
     return Planner(**{**usual, **changes})
@@ -84,7 +84,7 @@ def test_where_there_is_no_time_for_scores_the_epochs_have_it():
 @pytest.mark.parametrize("asked, starts", [(5, [0, 5, 10]), (8, [0, 8]), (12, [0]), (1, list(range(12)))])
 @pytest.mark.parametrize("cached, end_s", [(True, None), (False, None), (True, 600.0)])
 def test_the_interval_that_is_asked_for_is_kept(asked, starts, cached, end_s):
-    planner, found, stage = planner_of(interval=asked, cached=cached, head=None, end_s=end_s), [], None
+    planner, found, stage = planner_of(interval=asked, cached=cached, head_work=None, end_s=end_s), [], None
     for epoch in range(12):
         spent_s = 50.0 * epoch
         if stage is None or stage.is_over(epoch, spent_s):
@@ -103,7 +103,7 @@ def test_an_interval_ends_at_the_epoch_nearest_to_its_end():
 
 def stages(**changes):
     """By seconds, from 1 to 199: what a run begins with."""
-    usual = {"head": HeadWork(0, 0.0), **changes}
+    usual = {"head_work": HeadWork(0, 0.0), **changes}
     return {seconds: planner_of(float(seconds), **usual).next_stage() for seconds in range(1, 200)}
 
 
@@ -153,16 +153,16 @@ def test_without_a_profile_the_time_of_an_image_tells_whether_layers_can_train(s
 )
 def test_a_solved_head_is_trained_on_where_a_third_of_an_epoch_fits(left_s, share, cached, changes, expected):
     planner = planner_of(spent_s=50.0, end_s=50.0 + left_s, full_ms=100.0, **changes)
-    assert planner.goes_on(share, cached) == expected
-    assert replace(planner, end_s=None).goes_on(share, cached)
+    assert planner.steps_fit(share, cached) == expected
+    assert replace(planner, end_s=None).steps_fit(share, cached)
 
 
 def test_after_a_head_alone_layers_train_where_another_pass_and_their_graphs_fit_as_well():
     """The pass takes 30 s, graphs 1.5, a third of an epoch of cached steps 10."""
     for left_s, expected in ((41.0, False), (42.0, True)):
         planner = planner_of(spent_s=50.0, end_s=50.0 + left_s, full_ms=100.0)
-        assert planner.goes_on(0.0, True, again=True) == expected
-        assert kind(replace(planner, head=None).next_stage()) == "last layers"
+        assert planner.steps_fit(0.0, True, again=True) == expected
+        assert kind(replace(planner, head_work=None).next_stage()) == "last layers"
 
 
 def test_what_begins_later_is_neither_refused_nor_a_head_alone():
@@ -177,7 +177,7 @@ def test_a_small_share_of_full_trainings_time_prepares_less_as_well(steps, least
     """A pass takes 30 s, an epoch as long, a selection 5: 65 of 500 s; the last layers take 31.5."""
 
     def stage_at(rho):
-        asked = {"rho": rho, "epochs": 5, "steps_per_epoch": steps, "head": HeadWork(0, 0.0)}
+        asked = {"rho": rho, "epochs": 5, "steps_per_epoch": steps, "head_work": HeadWork(0, 0.0)}
         return planner_of(**SHARE, **asked, end_s=rho * 0.1 * 5 * steps).next_stage()
 
     found = {rho / 200: stage_at(rho / 200) for rho in range(1, 201)}
