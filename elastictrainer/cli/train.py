@@ -13,7 +13,7 @@ from elastictrainer.runs.run_folder import Record, RunFolder, spread
 _DESCRIPTION = "Fine-tune a pre-trained model within a chosen time, or a share of full training's time."
 _USAGE = """et-train [--dataset DATA] [--model NAME] [--time TIME | --rho X] [OPTION ...]
        et-train --resume RUN [--time TIME]"""
-_EXAMPLE = "example: et-train --model resnet50 --dataset path/to/images --rho 0.5"
+_EXAMPLE = "example: et-train --model mobilenetv2 --dataset photos --test-split 0.2 --time 10m"
 _TO_BEGIN = """say what to train on.
   et-train --model demo --dataset demo                a minute's run on images that come with the program
   et-train --dataset path/to/images --time 10m        your images, a folder for each class, in ten minutes

@@ -140,7 +140,7 @@ class CommonSettings:
         0.9,
     )
     test_split: Optional[float] = setting(
-        None, "share of every class for the test, for data without a test part", 0.01, 0.9
+        None, "share of every class for the test, for data without a test part", 0.01, 0.9, common=True
     )
     data_dir: Optional[str] = setting(
         None, "folder in which tensorflow-datasets or Hugging Face's datasets keep their data", metavar="DIR"

@@ -18,7 +18,7 @@ class RoundWork:
 
     rho: Optional[float]  # a step's time over a full step's; None: all tensors train, and none is scored
     steps: int  # minibatches to train on; 0: the client sits the round out
-    # Minibatches that tensors are scored on; 0: the last layers train, as deep as the time allows, or an
+    # Minibatches that tensors are scored on; 0: the late layers train, as deep as the time allows, or an
     # earlier selection holds.
     scored: int = 0
 

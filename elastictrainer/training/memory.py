@@ -139,7 +139,7 @@ class MemoryLimit:
     def scheme(self, wanted: Scheme, solves: bool, least: Optional[float] = None) -> Scheme:
         """Return the scheme that there is room for: the one `wanted`, or one that prepares less.
 
-        Without scores the last layers train; then the head alone.
+        Without scores the late layers train; then the head alone.
 
         Args:
             wanted: asked for; it selects.
@@ -156,7 +156,7 @@ class MemoryLimit:
             return wanted
         if layers <= self.usable:
             LOG.info(
-                "memory: there is no room to score tensors: the last layers train. "
+                "memory: there is no room to score tensors: the late layers train. "
                 f"With {size_to_ask_for(asked)} or more, or a smaller --batch-size, tensors are selected by "
                 "their scores"
             )

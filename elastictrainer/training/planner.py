@@ -27,7 +27,7 @@ class Stage:
 
     Attributes:
         trains: whether steps train in it; else the head is solved, and that is all.
-        scoring: whether there is time for the scores that the scheme asks for; else the last layers train.
+        scoring: whether there is time for the scores that the scheme asks for; else the late layers train.
         epochs: by which the time of its steps is planned.
         end_epoch: number of finished epochs with which it ends; None: `end_s` decides.
         end_s: seconds of the run's clock at which it is to end; None: steps end the run.
@@ -142,7 +142,7 @@ class Planner:
         twelve a new interval begins, whose selection knows what was learned and whose cache holds the images
         augmented in another way.
 
-        Less is prepared in less time: where there is none for scores the last layers train. Where even the
+        Less is prepared in less time: where there is none for scores the late layers train. Where even the
         graphs for these would take the head's time, it is solved alone.
         """
         scheme = self.scheme
@@ -165,7 +165,7 @@ class Planner:
         if head_first and GRAPH_STEPS * self._full_s > left_s:
             note = "the time allows the head alone, which is solved on the features of images"
             return replace(stage, trains=False, note=note)
-        note = "there is no time to score tensors: the last layers train"
+        note = "there is no time to score tensors: the late layers train"
         return replace(stage, scoring=scoring, note="" if scoring or not scheme.importance_metric else note)
 
     def steps_fit(self, share: float, cached: bool, again: bool = False) -> bool:

@@ -95,7 +95,7 @@ def test_less_and_less_trains_within_less_and_less(profile):
 
     assert scheme(190) is elastic and not said
     assert scheme(125).solver is schemes.create("freeze-below").solver
-    assert "the last layers train. With" in said.pop()
+    assert "the late layers train. With" in said.pop()
     assert isinstance(scheme(125, least=1e9), schemes.HeadAlone), "no room to make a profile"
     assert isinstance(scheme(70), schemes.HeadAlone)
     assert "the head alone is solved" in said.pop()
