@@ -47,7 +47,8 @@ def measure(asked, load, options, folder):
     row = {"asked": asked, "load": load, "status": status, "taken s": f"{time.perf_counter() - begun:.1f}"}
     if not status:
         metrics, summary = RunFolder(folder).metrics(), RunFolder(folder).summary()
-        row["head"] = next((f"{100 * m['test_accuracy']:.1f}" for m in metrics if m["epoch"] == 0), "")
+        heads = [m["test_accuracy"] for m in metrics if not m["epoch"]]  # None: there was no time to test it
+        row["head"] = f"{100 * heads[0]:.1f}" if any(heads) else ""
         row["accuracy"] = f"{100 * summary['accuracy']:.1f}"
         row["epochs"] = summary["epochs"]
     return row
