@@ -78,7 +78,8 @@ def _convolved(features, name, norm, filters, size, strides=1, relu=True):
     shape = {"strides": strides, "padding": "same", "use_bias": False, "name": name}
     depthwise = filters is None
     layer = layers.DepthwiseConv2D(size, **shape) if depthwise else layers.Conv2D(filters, size, **shape)
-    features = layers.BatchNormalization(epsilon=1e-3, name=norm)(layer(features))
+    # Its statistics stay, as in the built-in networks: otherwise nothing behind the first norm is cached.
+    features = layers.BatchNormalization(epsilon=1e-3, name=norm)(layer(features), training=False)
     return layers.ReLU(6.0)(features) if relu else features
 
 

@@ -2,6 +2,7 @@
 mix the examples of a minibatch and so cannot be cached one by one.
 """
 
+import functools
 from dataclasses import replace
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -57,17 +58,22 @@ class ForwardPass:
         stop_where_examples_mix(self.traced, minibatch, self.mixing)
         self._weights = weights_of(self.traced.ops.operations)
 
+    @functools.cached_property
+    def changing(self) -> List[Variable]:
+        """Return the variables, not weights, that steps change, such as the statistics of a norm."""
+        written = {id(handle) for op in self.traced.ops.operations for handle in written_by(op)}
+        written -= {id(self.traced.handle(v)) for v in random_states(self._model)}  # weights of Keras 3
+        return [v for v in self._model.non_trainable_variables if id(self.traced.handle(v)) in written]
+
     def features(self, kernel: Variable) -> Optional[str]:
         """Return the name of the tensor that the dense layer of `kernel` takes, before dropout.
 
         None where no step's graph shows it, or where it is another one in inference mode: behind batch
         normalisation that trains its statistics.
         """
-        operations = self.traced.ops.operations
-        drawn_from = {id(self.traced.handle(v)) for v in random_states(self._model)}  # weights of Keras 3
-        statistics = {id(self.traced.handle(v)) for v in self._model.non_trainable_variables} - drawn_from
-        if any(id(handle) in statistics for op in operations for handle in written_by(op)):
+        if self.changing:
             return None
+        operations = self.traced.ops.operations
         weight = self.traced.handle(kernel)
         for op in operations:
             if op.type == "MatMul" and any(tensor is weight for tensor in op.inputs[1].op.inputs):

@@ -12,6 +12,7 @@ from elastictrainer.cache.storage import CacheError
 from elastictrainer.errors import RunError
 from elastictrainer.runs.log import LOG
 from elastictrainer.steps.compiled_step import CompiledSteps
+from elastictrainer.steps.keras_compat.variables import name_of
 from elastictrainer.steps.objective import Minibatch, examples_in
 from elastictrainer.steps.snapshot import preserve_variables
 from elastictrainer.steps.timing import CACHE_WRITE
@@ -113,6 +114,12 @@ class CachedSteps:
         minibatch = next(iter(self._feed.one_pass(1)))  # the pass that fills the cache reads it again
         if self._forward is None:
             self._forward = ForwardPass(steps.objective, steps.optimizer, minibatch, steps.full_if_compiled())
+            if self._forward.changing:
+                first = name_of(self._forward.changing[0])
+                LOG.info(
+                    f"note: steps change {first}, so what follows it is not cached. Batch normalisation "
+                    "that is called with training=False, or frozen, keeps its statistics"
+                )
         self._cache = ActivationCache(
             steps.make(mask),
             minibatch,

@@ -23,7 +23,7 @@ from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.profiler.cost_groups import CostGroups
 from log_lines import listen
-from networks import augmented, residual
+from networks import augmented, residual, updating_statistics
 
 EXACT = CacheSettings(dtype="float32")
 
@@ -82,6 +82,14 @@ def test_each_interval_is_cached_where_the_same_tensors_train_in_all_of_them(tf)
     _, history, said = run_of(tf, scheme="traditional-tl", profile=None)
     assert [line.split(":")[0] for line in said if "cached activations" in line] == ["cached activations"] * 2
     assert history.elastic["cached_share"] == 1.0
+
+
+@pytest.mark.parametrize("network, times", [(updating_statistics, 1), (residual, 0)])
+def test_what_stops_the_cache_is_named_once(tf, network, times):
+    _, history, said = run_of(tf, network=network, scheme="traditional-tl", epochs=2)
+    named = [line for line in said if "so what follows it is not cached" in line]
+    assert len(named) == times and all("norm/moving_" in line for line in named)
+    assert history.elastic["cached_share"] > 0
 
 
 def test_nothing_frozen_changes_within_an_interval(tf):
