@@ -182,7 +182,7 @@ def obtain_profile(
         LOG.info(_NO_TIME)
         return None
     # A device may be too slow to calibrate in the time that there is.
-    short |= bool(settings.calibration_seconds and not profile.metadata["calibration_seconds"])
+    short |= profile.metadata["calibration_seconds"] < settings.calibration_seconds
     if not short:
         profile.save(path)
     where = "for this run alone" if short else str(path)
@@ -232,14 +232,11 @@ def _metadata(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -
 
 def _effort(settings: TrainSettings) -> Tuple[bool, Record]:
     """Return whether a profile is made in a short time, for one run alone, and options of `make_profile`."""
-    calibration_s = settings.calibration_seconds
     allowed_s = _SHARE_OF_TIME * parse_seconds(settings.time) if settings.time else np.inf
-    if allowed_s >= _WHOLE_S + calibration_s:
-        return False, {"calibrate_s": calibration_s, "allowed_s": allowed_s}
-    calibrate_s = max(0.0, (allowed_s - _SHORT_S) / 1.5)  # the cache's costs take half as long again
-    calibrate_s = min(calibrate_s, calibration_s)
-    options = {"calibrate_s": calibrate_s, "allowed_s": allowed_s, "must_fit": True}
-    return True, {**options, "warmup_steps": 10, "steps": 4}
+    options = {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s}
+    if allowed_s >= _WHOLE_S + settings.calibration_seconds:
+        return False, options
+    return True, {**options, "must_fit": True, "warmup_steps": 10, "steps": 4}
 
 
 def require_writable_profile(path: Path) -> None:

@@ -29,6 +29,9 @@ _LEAST_STEPS = 2  # traced where more would take too long, or too much memory
 _SHARE_OF_CAPTURES = 0.2  # of the time that a profile may take, for one capture
 _SHARE_OF_GRAPH = 0.5  # of a short profile's time, for its graph and the first step
 _SHARE_OF_RUN = 0.1  # that timing may take: at rho 0.5 a run saves five times that
+# What calibration takes besides its seconds, in times of the full step's graph: the graphs of four
+# selections, whole and in two parts, and their first steps. The cache's costs take half as many seconds more.
+_CALIBRATION_GRAPHS, _CALIBRATIONS = 4.0, 1.5
 _AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine differ by 3 % at most
 
 
@@ -71,7 +74,7 @@ def profile_model(
         training_steps: of the run that the profile is for. Timing takes a tenth of what they take at most, so
             that a short run does not wait longer for its profile than it saves.
         allowed_s: about how many seconds all may take: a slow device makes fewer steps, two at least, and no
-            calibration where they are used up.
+            calibration, or a shorter one, where they are used up.
         must_fit: whether to give up where building the graph shows that it takes longer than that.
         validate: number of random selections, by `seed`, to measure against the prediction.
         undo: have each step undo its own updates, tensor by tensor, so that weights and slots are never there
@@ -111,8 +114,10 @@ def profile_model(
         profile.memory = memory
         if training_steps is not None:
             calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * profile.full_ms)
+        left_s = ends - time.perf_counter() - _CALIBRATION_GRAPHS * graph_s
+        calibrate_s = min(calibrate_s, max(0.0, left_s / _CALIBRATIONS))
         # Steps of selections have slots: where steps are to undo theirs, there is no memory to time others.
-        calibrates = not undo and time.perf_counter() <= ends
+        calibrates = not undo and left_s > 0
         profile.metadata = {
             **(metadata or {}),
             **profile.metadata,

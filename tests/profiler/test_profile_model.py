@@ -1,5 +1,7 @@
 """Profiles of real models on this machine."""
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,18 @@ def test_a_slow_device_makes_a_profile_of_few_steps(tf):
     profile = quick_profile(model, batch, steps=8, calibrate_s=5.0, allowed_s=0.0)
     assert profile.metadata["traced_steps"] == 2 and profile.metadata["calibration_seconds"] == 0
     assert profile.full_ms > 0 and profile.dw.amount.sum() > 0
+
+
+@pytest.mark.parametrize("graphs, calibrates", [(0.0, True), (1e6, False)])
+def test_calibration_has_a_share_of_the_time_that_its_graphs_leave(tf, monkeypatch, graphs, calibrates):
+    module = importlib.import_module("elastictrainer.profiler.profile_model")
+    monkeypatch.setattr(module, "_CALIBRATION_GRAPHS", graphs)
+    monkeypatch.setattr(module, "_CALIBRATIONS", 100.0)
+    model, batch = small_network(tf), next(ArrayData(tf).train(0))
+    profile = quick_profile(model, batch, calibrate_s=60.0, allowed_s=30.0)
+    seconds = profile.metadata["calibration_seconds"]
+    assert 0 < seconds < 0.3 if calibrates else seconds == 0
+    assert profile.full_ms > 0 and (profile.overlap == 0 or calibrates)
 
 
 def test_any_keras_model_token_classifier_with_a_gru_and_an_unused_tensor(tf):
