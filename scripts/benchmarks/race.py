@@ -80,7 +80,7 @@ def draw(path, picture, title):
         minutes, accuracies = [p[0] for p in points], [p[1] for p in points]
         axes.plot(minutes, accuracies, style.marker + "-", color=style.colour, label=way)
         for x, y, name, count in points:
-            words = f"rho {name}" if name[0] == "0" else name.split()[0]
+            words = f"rho {name}" if name[0] == "0" else name if "epoch" in name else name.split()[0]
             words += f", {count} seeds" if count > 1 else ""
             left = way == "freeze-below"  # above its neighbour
             place = {"xytext": (-7, 6) if left else (7, -12), "ha": "right" if left else "left"}
