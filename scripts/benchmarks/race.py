@@ -26,6 +26,7 @@ from elastictrainer.plotting.drawing import Drawing, of_scheme, pyplot, save
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
+_TICKS = (1, 2, 3, 5, 10, 20, 40, 60, 120, 240)
 _COLUMNS = ["way", "setting", "rate", "seed", "accuracy", "head", "fall", "training_s"]
 
 
@@ -73,21 +74,28 @@ def draw(path, picture, title):
     for way, settings in found.items():
         best_rate = {}
         for (name, _), runs in settings.items():
-            point = (*np.mean(runs, axis=0), name, len(runs))
+            point = (*np.mean(runs, axis=0), name)
             best_rate[name] = max(point, best_rate.get(name, point), key=lambda point: point[1])
         points = sorted(best_rate.values())
         style = of_scheme(way)
         minutes, accuracies = [p[0] for p in points], [p[1] for p in points]
         axes.plot(minutes, accuracies, style.marker + "-", color=style.colour, label=way)
-        for x, y, name, count in points:
-            words = f"rho {name}" if name[0] == "0" else name if "epoch" in name else name.split()[0]
-            words += f", {count} seeds" if count > 1 else ""
+        words = ""
+        for x, y, name in points:
+            before, words = words, f"rho {name}" if name[0] == "0" else name.split(" with")[0]
+            if words == before:  # such as 10m with a profile: one word for neighbours
+                continue
             left = way == "freeze-below"  # above its neighbour
             place = {"xytext": (-7, 6) if left else (7, -12), "ha": "right" if left else "left"}
             about = {"textcoords": "offset points", "fontsize": 8, "color": "0.25", **place}
             axes.annotate(words, (x, y), **about)
     axes.margins(y=0.1)
-    axes.set_xlim(0, 1.15 * axes.get_xlim()[1])
+    axes.set_xscale("log")
+    least, most = axes.get_xlim()
+    axes.set_xlim(0.8 * least, 1.4 * most)
+    ticks = [minutes for minutes in _TICKS if least < minutes < most]
+    axes.set_xticks(ticks, labels=map(str, ticks), minor=False)
+    axes.set_xticks([], minor=True)
     axes.set_xlabel("minutes of training: evaluation not counted")
     axes.set_ylabel("accuracy on all test images (%)")
     axes.grid(alpha=0.3)
