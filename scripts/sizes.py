@@ -19,14 +19,14 @@ LIMITS = {
     "plotting": 394,
     "fleet": 655,
     "experiment": 1462,
-    "training": 2620,
+    "training": 2623,
     "cache": 760,
     "selection": 566,
-    "profiler": 1204,
-    "models": 781,
+    "profiler": 1205,
+    "models": 785,
     "steps": 1341,
     "data": 950,
-    "runs": 551,
+    "runs": 554,
     "(top)": 150,
 }
 FILES = 130

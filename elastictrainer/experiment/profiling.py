@@ -39,7 +39,7 @@ PROFILES = Path("profiles")
 _WORTH_ROUNDING = 0.85  # of float32's time, at most: what bfloat16 must take to be chosen
 _TRIED = 4  # images in the steps that tell
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
-_WHOLE_S, _SHORT_S = 80.0, 15.0  # of a profile before its calibration, for MobileNetV2 on two cores
+_WHOLE_S, _SHORT_S = 160.0, 15.0  # of a profile besides its calibration, for MobileNetV2
 _NO_TIME = "no profile: it would take more than a tenth of the time. The last layers train, if there is time"
 _LIKE_LOADING = 3.0  # times as long as all before it takes a short profile, at least, also on a slow device
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
@@ -182,7 +182,7 @@ def obtain_profile(
         LOG.info(_NO_TIME)
         return None
     # A device may be too slow to calibrate in the time that there is.
-    short |= profile.metadata["calibration_seconds"] < settings.calibration_seconds
+    short |= profile.metadata["calibration_seconds"] < settings.calibration_seconds / 2
     if not short:
         profile.save(path)
     where = "for this run alone" if short else str(path)

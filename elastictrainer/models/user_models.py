@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import inspect
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any, Dict, Iterator, Sequence, Tuple, Union
@@ -19,6 +20,7 @@ from elastictrainer.registry import import_object
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps.keras_compat.model_files import application_layers, load_model
 
+_MOST_METADATA = 10_000  # bytes of metadata.json that are read
 _MOST_CONFIG = 64_000_000  # bytes of config.json unpacked; ViT-B/16 has 0.2 million
 # These layers run code, or load a file of any kind, that their configuration names.
 _UNSAFE = ("Lambda", "__lambda__", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
@@ -64,16 +66,19 @@ def read(path: Union[str, Path], trust: bool = False) -> tf.keras.Model:
 
 
 def _why(path: Union[str, Path], error: Exception) -> str:
-    """Say why Keras cannot load a file: another generation of Keras has saved it, or its error's line."""
-    here, saved = importlib.import_module("keras").__version__, ""
+    """Say why Keras cannot load a file: another generation of Keras has saved it, or its error's cause."""
+    here, saved = str(importlib.import_module("keras").__version__), ""
     with contextlib.suppress(Exception), zipfile.ZipFile(path) as archive:
-        saved = str(json.loads(archive.read("metadata.json"))["keras_version"])
-    if saved[:1].isdigit() and saved[0] != here[0]:
+        saved = str(json.loads(archive.open("metadata.json").read(_MOST_METADATA))["keras_version"])
+    saved = saved if re.fullmatch(r"\d+(\.\w+){0,5}", saved) else here
+    if saved[0] != here[0]:
         return (
-            f"Keras {saved[:20]} has saved it, and this is {here}. Use a Python with Keras {saved[0]}, or "
-            "there et-export, whose .tflite et-predict and et-evaluate read here."
+            f"Keras {saved} has saved it, and this is {here}. Use a Python with Keras {saved[0]}, or there "
+            "et-export, whose .tflite et-predict and et-evaluate read here."
         )
-    return reason(error).partition(" Full object config")[0]
+    cause = reason(Exception(str(error).rpartition("Exception encountered: ")[2]))
+    versions = "" if saved == here else f" (saved by Keras {saved}, and this is {here})"
+    return re.split(" Full object config| using config=", cause)[0] + versions
 
 
 def loading_problem(model: tf.keras.Model) -> str:

@@ -72,8 +72,8 @@ def _with_unit(name: str, unit: str) -> str:
 
 def _points(run: RunFolder, x: str, y: str) -> Tuple[np.ndarray, np.ndarray]:
     """Return the values of the epochs that were evaluated; of the solved head where it has both."""
-    values = [(record["epoch"], X[x].of(record), Y[y].of(record)) for record in run.metrics()]
-    points = np.array([v for v in values if not np.isnan(v[2]) and not (v[0] == 0 and np.isnan(v[1]))])
+    values = [("images" in record, X[x].of(record), Y[y].of(record)) for record in run.metrics()]
+    points = np.array([v for v in values if not np.isnan(v[2]) and not (v[0] and np.isnan(v[1]))])
     if not len(points) or np.isnan(points).any():
         raise UsageError(
             f"{run.path} has no {x if len(points) else y} to draw {y} over {x}: it was not measured, or not "

@@ -32,6 +32,7 @@ _SHARE_OF_RUN = 0.1  # that timing may take: at rho 0.5 a run saves five times t
 # What calibration takes besides its seconds, in times of the full step's graph: the graphs of four
 # selections, whole and in two parts, and their first steps. The cache's costs take half as many seconds more.
 _CALIBRATION_GRAPHS, _CALIBRATIONS = 4.0, 1.5
+_LEAST_CALIBRATION_S = 2.0  # shorter measurements differ by more than they are to correct
 _AGREEMENT = 1.03  # of the two fastest captures: medians of a quiet machine differ by 3 % at most
 
 
@@ -114,10 +115,10 @@ def profile_model(
         profile.memory = memory
         if training_steps is not None:
             calibrate_s = min(calibrate_s, _SHARE_OF_RUN * training_steps * 1e-3 * profile.full_ms)
-        left_s = ends - time.perf_counter() - _CALIBRATION_GRAPHS * graph_s
-        calibrate_s = min(calibrate_s, max(0.0, left_s / _CALIBRATIONS))
+        fitting_s = (ends - time.perf_counter() - _CALIBRATION_GRAPHS * graph_s) / _CALIBRATIONS
         # Steps of selections have slots: where steps are to undo theirs, there is no memory to time others.
-        calibrates = not undo and left_s > 0
+        calibrates = not undo and fitting_s >= min(calibrate_s, _LEAST_CALIBRATION_S)
+        calibrate_s = min(calibrate_s, fitting_s)
         profile.metadata = {
             **(metadata or {}),
             **profile.metadata,

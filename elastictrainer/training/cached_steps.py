@@ -117,8 +117,8 @@ class CachedSteps:
             if self._forward.changing:
                 first = name_of(self._forward.changing[0])
                 LOG.info(
-                    f"note: steps change {first}, so what follows it is not cached. Batch normalisation "
-                    "that is called with training=False, or frozen, keeps its statistics"
+                    f"note: steps change {first}, so what is computed from it is not cached. Batch "
+                    "normalisation that is called with training=False, or frozen, keeps its statistics"
                 )
         self._cache = ActivationCache(
             steps.make(mask),

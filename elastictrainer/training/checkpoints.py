@@ -115,8 +115,7 @@ class CheckpointFiles:
         saved = self.saved()
         for number, path in enumerate(saved):
             try:
-                with without_wildcards(path) as readable:
-                    self._read(str(readable / _VARIABLES))
+                self._read(path)
                 state: Values = loads(self._state.numpy())
             except RunError:
                 raise
@@ -135,22 +134,27 @@ class CheckpointFiles:
             )
         return None
 
-    def _read(self, prefix: str) -> None:
+    def _read(self, path: Path) -> None:
         """Read the variables of one checkpoint; RunError, and nothing read, where it has others."""
-        reader = tf.train.load_checkpoint(prefix)
-        there = reader.get_variable_to_shape_map()
-        here = {name: variable.shape.as_list() for name, variable in self._variables.items()}
-        if any(there.get(name) != shape for name, shape in here.items()) or len(there) - 1 != len(here):
-            raise RunError(  # one entry describes the others
-                f"the checkpoint {Path(prefix).parent} is of another model, optimizer or metrics: of its "
-                f"{len(there) - 1} variables {sum(there.get(n) == s for n, s in here.items())} are among the "
-                f"{len(here)} of this run. Resume with those that it was written with, or start a new run."
-            )
-        # One after another: `tf.train.Checkpoint` holds all that it reads before it assigns any of it.
-        for name, variable in self._variables.items():
-            variable.assign(reader.get_tensor(name))
-            if variable is not self._state:
-                share_zeros(variable)  # slots of frozen tensors
+        with without_wildcards(path) as readable:
+            reader = tf.train.load_checkpoint(str(readable / _VARIABLES))
+            shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+            there = len(shapes) - 1  # one entry describes the others
+            alike = [
+                name in shapes and v.shape.is_compatible_with(shapes[name]) and v.dtype == dtypes[name]
+                for name, v in self._variables.items()
+            ]
+            if not all(alike) or there != len(alike):
+                raise RunError(
+                    f"the checkpoint {path} is of another model, optimizer or metrics: of its {there} "
+                    f"variables {sum(alike)} are among the {len(alike)} of this run. Resume with those that "
+                    "it was written with, or start a new run."
+                )
+            # One after another: `tf.train.Checkpoint` holds all that it reads before it assigns any of it.
+            for name, variable in self._variables.items():
+                variable.assign(reader.get_tensor(name))
+                if variable is not self._state:
+                    share_zeros(variable)  # slots of frozen tensors
 
 
 class Checkpointing(TrainerCallback):

@@ -48,14 +48,12 @@ class HeadPass:
         self._smoothing, self._class_weights = crossentropy_terms(model.loss)
         self._clock, self._feed = clock, feed
         self._collected: List[Tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]] = []
-        self._provisional = False  # whether the weights are of a sample
 
     def solve_on_sample(self) -> None:
         """Solve on the first images, so that the head knows enough for tensors to be scored."""
         self._read(self.work.sample)
         self._solve()
         self.clear()
-        self._provisional = True
 
     @functools.cached_property
     def work(self) -> HeadWork:
@@ -94,7 +92,7 @@ class HeadPass:
         if not self._collected:
             self._read(self._clock.steps_per_epoch)
         minibatches, read = len(self._collected), sum(len(targets) for _, targets, _ in self._collected)
-        stays = read < earlier[0] and not self._provisional
+        stays = read < earlier[0]
         images, loss = earlier if stays else self._solve()
         self.latest: Tuple[Any, tf.Tensor] = self._labels, self.head.layer(self._collected[-1][0])
         self.clear()

@@ -230,7 +230,7 @@ class RunRecord(TrainerCallback):
             "step": self.run_state.progress.step,
             "train_loss": record["loss"],
             "images": record["images"],
-            "train_seconds": trained_s,
+            "train_seconds": trained_s - self.run_state.progress.trained_s,
             "train_seconds_total": trained_s,
             **self._evaluated(record),
         }

@@ -10,7 +10,7 @@ runs of the output folder are kept. The table has each way's best rate, by the m
 
     python scripts/benchmarks/race.py --csv race_cub100.csv --plot race.png --title "MobileNetV2 on CUB100"
 
-With --plot nothing is trained: the file's rows of Keras 2, each with a time or rho, become a picture of
+With --plot nothing is trained: the file's rows of Keras 2 that have a training time become a picture of
 accuracy over minutes of training, at the best rate of each; several seeds become their mean.
 """
 
@@ -26,7 +26,7 @@ from elastictrainer.plotting.drawing import Drawing, of_scheme, pyplot, save
 from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
-_TICKS = (1, 2, 3, 5, 10, 20, 40, 60, 120, 240)
+_TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 40, 60, 120, 240)
 _COLUMNS = ["way", "setting", "rate", "seed", "accuracy", "head", "fall", "training_s"]
 
 
@@ -64,11 +64,12 @@ def best(rows):
 
 
 def draw(path, picture, title):
-    """Draw accuracy over minutes of training: a line for each way, a point for each rho or time."""
+    """Draw accuracy over minutes of training: a line for each way, a point for each setting."""
     found = defaultdict(lambda: defaultdict(list))
     with open(path, newline="") as file:
-        for row in (row for row in csv.DictReader(file) if row.get("stack", "Keras 2") == "Keras 2"):
-            minutes = float(row["training_s"] or 0) / 60
+        rows = (row for row in csv.DictReader(file) if row.get("stack", "Keras 2") == "Keras 2")
+        for row in (row for row in rows if row["training_s"]):
+            minutes = float(row["training_s"]) / 60
             found[row["way"]][row["setting"], row["rate"]].append((minutes, float(row["accuracy"])))
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     for way, settings in found.items():

@@ -124,6 +124,22 @@ def test_a_profile_is_made_where_it_fits_into_a_tenth_of_the_time(
     assert any("no profile: " in line for line in said) == (not expected)
 
 
+@pytest.mark.parametrize("share, kept", [(0.4, 0), (0.6, 1)])
+def test_a_profile_with_too_little_calibration_is_for_its_run_alone(tf, tmp_path, monkeypatch, share, kept):
+    monkeypatch.chdir(tmp_path)
+    model, said = small_network(tf), listen()
+
+    def make(*arguments, **options):
+        profile = invented_profile(model)
+        profile.metadata["calibration_seconds"] = share * options["calibrate_s"]
+        return profile
+
+    monkeypatch.setattr(profiling, "make_profile", make)
+    assert obtained(tf, model, {}) is not None
+    assert len(list(tmp_path.glob("profiles/*.json"))) == kept
+    assert any("for this run alone" in line for line in said) == (not kept)
+
+
 def test_a_profile_whose_graph_takes_too_long_is_given_up(tf):
     model, optimizer = usermodels.good((8, 8, 3), 2), optimizers.make("sgd")
     options = {"warmup_steps": 1, "steps": 2, "calibrate_s": 0.1, "must_fit": True}

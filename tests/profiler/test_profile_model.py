@@ -49,9 +49,9 @@ def test_calibration_has_a_share_of_the_time_that_its_graphs_leave(tf, monkeypat
     monkeypatch.setattr(module, "_CALIBRATION_GRAPHS", graphs)
     monkeypatch.setattr(module, "_CALIBRATIONS", 100.0)
     model, batch = small_network(tf), next(ArrayData(tf).train(0))
-    profile = quick_profile(model, batch, calibrate_s=60.0, allowed_s=30.0)
+    profile = quick_profile(model, batch, calibrate_s=60.0, allowed_s=300.0)
     seconds = profile.metadata["calibration_seconds"]
-    assert 0 < seconds < 0.3 if calibrates else seconds == 0
+    assert 2 <= seconds < 3 if calibrates else seconds == 0
     assert profile.full_ms > 0 and (profile.overlap == 0 or calibrates)
 
 

@@ -87,7 +87,7 @@ def test_each_interval_is_cached_where_the_same_tensors_train_in_all_of_them(tf)
 @pytest.mark.parametrize("network, times", [(updating_statistics, 1), (residual, 0)])
 def test_what_stops_the_cache_is_named_once(tf, network, times):
     _, history, said = run_of(tf, network=network, scheme="traditional-tl", epochs=2)
-    named = [line for line in said if "so what follows it is not cached" in line]
+    named = [line for line in said if "so what is computed from it is not cached" in line]
     assert len(named) == times and all("norm/moving_" in line for line in named)
     assert history.elastic["cached_share"] > 0
 

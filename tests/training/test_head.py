@@ -17,7 +17,7 @@ from builders import (
 )
 from cache_builders import with_reuse
 from clocks import SetClock
-from elastictrainer import Deadline, Elastic, RunFolder, Trainer, UsageError
+from elastictrainer import Checkpointing, Deadline, Elastic, RunFolder, Trainer, UsageError
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.errors import DataError, Interrupted
 from elastictrainer.selection.schemes import LastLayers
@@ -166,28 +166,20 @@ def test_time_that_a_head_alone_leaves_is_used_for_layers(tf):
     assert 40 < age_s.now < 61
 
 
-@pytest.mark.parametrize("sampled", [False, True])
-def test_a_head_of_more_images_stays_where_more_time_is_too_little(tf, monkeypatch, sampled):
-    """The first call of `finish` is for a run of all 80 images; the next ones have time for 40."""
-    finish, found = HeadPass.finish, []
-
-    def called_again(head, earlier=(0, 0.0)):
-        found.append(finish(head, earlier))
-        kernel = head.head.layer.get_weights()[0]
-        monkeypatch.setattr(head._clock, "steps_per_epoch", 10)
-        if sampled:
-            head.solve_on_sample()
-        found.append(finish(head, (found[0]["images"], found[0]["loss"])))
-        found.append(np.array_equal(kernel, head.head.layer.get_weights()[0]))
-        monkeypatch.undo()
-        return found[0]
-
-    monkeypatch.setattr(HeadPass, "finish", called_again)
-    said = run_of(tf, scheme="head-alone", epochs=1)[2]
-    whole, again, same = found
-    assert whole["images"] == 80 and again["images"] == (40 if sampled else 80) and same != sampled
-    assert sampled or again["loss"] == whole["loss"]
-    assert any("head of 80 images stays: there is time for 40" in line for line in said) != sampled
+def test_the_head_of_more_images_stays_where_a_run_is_given_too_little_more_time(tf, tmp_path):
+    """Each look at the clock takes a tenth of a second; the second run has time for some of the images."""
+    kernels, records, folder = [], [], RunFolder.create(tmp_path / "run")
+    for resume, more_s in ((False, 0.0), (True, 3.0)):
+        deadline = Deadline(60.0, more_s=more_s, age_s=SetClock(tick_s=0.1))
+        saving = Checkpointing(folder, resume=resume)
+        noting = Noting()
+        options = {"deterministic": False, "deadline": deadline, "scheme": "head-alone", "profile": None}
+        model, _, said, _ = run_of(tf, **options, callbacks=[noting, saving])
+        kernels.append(model.layers[-1].get_weights()[0])
+        records += noting.records
+    assert [record["images"] for record in records] == [80, 80]
+    assert records[0]["loss"] == records[1]["loss"] and np.array_equal(*kernels)
+    assert any("head of 80 images stays: there is time for" in line for line in said)
 
 
 @pytest.mark.usefixtures("sigint")
