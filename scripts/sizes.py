@@ -19,7 +19,7 @@ LIMITS = {
     "plotting": 394,
     "fleet": 655,
     "experiment": 1462,
-    "training": 2623,
+    "training": 2622,
     "cache": 760,
     "selection": 566,
     "profiler": 1205,

@@ -63,8 +63,7 @@ class Feed:
         epoch = self._progress.epoch if epoch is None else epoch
         data = self._data.again(self.first_epoch + epoch, count)
         ends_s = self._clock.pass_ends_s()
-        classes = head_pass.head.classes if head_pass else 1
-        least = -(-classes // self.batch_size)  # an image for each class
+        least = -(-head_pass.head.classes // self.batch_size) if head_pass else 1  # an image for each class
         for number, minibatch in enumerate(minibatches(data), 1):
             yield minibatch
             if head_pass is not None:
