@@ -19,7 +19,7 @@ LIMITS = {
     "plotting": 394,
     "fleet": 655,
     "experiment": 1462,
-    "training": 2622,
+    "training": 2620,
     "cache": 760,
     "selection": 566,
     "profiler": 1205,

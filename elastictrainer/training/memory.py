@@ -119,9 +119,7 @@ class MemoryLimit:
     def last_layers_bytes(self, tensors: int) -> float:
         """Return what a process takes that trains so many of the last tensors, and never a full step."""
         mask = schemes.LastLayers(tensors).of(len(self.connected)) & self.connected
-        graph = self.step.graph.active_amount(
-            mask
-        )  # that of the whole step; its two cached parts have another one
+        graph = self.step.graph.active_amount(mask)  # of the whole step; its cached parts have their own
         return self.step.total(mask) + graph + _READ_AHEAD + self.cache_bytes
 
     def last_layers(self) -> Optional[Scheme]:

@@ -143,8 +143,8 @@ class Stages:
         """Score and select an interval's tensors, and write its cache; `head_pass` takes the features."""
         state, selector, watch = self._state, self._state.selector, self._state.clock.watch
         caches = self._initial_planner.cached
-        solved = self._state.progress.start_images > 0  # by a run that is given more time now
-        if head_pass and not solved and self.scheme.needs_scores and stage.scoring:
+        knows_head = state.progress.start_images > 0  # solved before the run was given more time
+        if head_pass and not knows_head and self.scheme.needs_scores and stage.scoring:
             with watch.lap(laps.HEAD):
                 head_pass.solve_on_sample()
         with watch.lap(laps.IMPORTANCE):
