@@ -184,6 +184,21 @@ def test_folded_networks_have_the_same_gradients(tf, network, norms, left):
     assert before - after == norms - left
 
 
+@pytest.mark.parametrize("trained", [None, ("kernel", "gamma")])
+def test_layers_in_bfloat16_are_folded_with_scales_in_float32(tf, mixed_precision, trained):
+    tf.keras.utils.set_random_seed(0)
+    rounding = varied(tf, KINDS(tf))
+    tf.keras.mixed_precision.set_global_policy("float32")
+    exact = KINDS(tf)
+    exact.set_weights(rounding.get_weights())
+    loss, expected, before = gradients(tf, exact, fold=False, trained=trained)
+    found_loss, found, after = gradients(tf, rounding, fold=True, trained=trained)
+    assert found_loss != loss and float(found_loss) == pytest.approx(float(loss), rel=0.01)
+    assert before - after == 5
+    difference = sum(np.sum((a - b) ** 2) for a, b in zip(found.values(), expected.values()))
+    assert difference < 0.1**2 * sum(np.sum(gradient**2) for gradient in expected.values())
+
+
 def stepped(tf, model, fold, x, y):
     """Loss and gradients of a minibatch, in a graph."""
     objective = Objective(model, classification_loss(), fold=fold)

@@ -17,8 +17,13 @@ _BITS = {2: tf.int16, 4: tf.int32, 8: tf.int64}  # by the size of a number
 
 
 def tf_variable(variable: Variable) -> tf.Variable:
-    """Return TensorFlow's variable that holds the value: a Keras 3 variable wraps one."""
-    return variable if isinstance(variable, tf.Variable) else variable.value
+    """Return TensorFlow's variable that holds the value, in its own precision.
+
+    Keras 3 wraps it always, Keras 2 where layers compute in bfloat16; within their calls both give it cast.
+    """
+    if isinstance(variable, tf.Variable):
+        return getattr(variable, "_variable", variable)
+    return variable._value
 
 
 def tf_variables(variables: Iterable[Variable]) -> List[tf.Variable]:
