@@ -17,6 +17,7 @@ from elastictrainer.models.user_models import activation_of
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat.layers import computing_in_float32
 from elastictrainer.steps.keras_compat.model_files import save_model
 from elastictrainer.steps.keras_compat.variables import random_states
 from elastictrainer.steps.objective import Objective, classification_loss
@@ -73,8 +74,12 @@ class Evaluator:
         self._function: Any = None
 
     def _minibatch(self, x: tf.Tensor, y: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-        """Return the mean loss, and how many images are right."""
-        outputs, loss = self._objective(x, y, training=False)
+        """Return the mean loss, and how many images are right, as they are when the network is used.
+
+        In bfloat16 1 to 2 % of MobileNetV2's predictions are others, and the accuracy was up to 0.3 points off.
+        """
+        with computing_in_float32(self._objective.model):
+            outputs, loss = self._objective(x, y, training=False)
         correct = tf.equal(tf.argmax(outputs, axis=-1), y)
         return loss, tf.reduce_sum(tf.cast(correct, tf.int32))
 

@@ -1,4 +1,4 @@
-"""One training step: Keras' own, ours, and ours with batch norms folded; and the forward pass.
+"""One training step: Keras' own, ours, ours with batch norms folded, and these in bfloat16; and the forward pass.
 
     taskset -c 0 python scripts/benchmarks/step.py mobilenetv2 resnet50 efficientnetb0 --batch-size 16
 
@@ -8,6 +8,8 @@ reckoned to take above weights and slots.
 
 With --cached the last half of the tensors trains on cached activations: the pass that writes the cache, and
 the step that reads it, folded in the given batch over as they are in batches of 4.
+
+A processor without bfloat16 units computes in it as well, in more time; --precision auto never takes it there.
 """
 
 import itertools
@@ -24,16 +26,17 @@ from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
 
-KERAS, PLAIN, FOLDED = "Keras", "ours", "folded"
+KERAS, PLAIN, FOLDED, ROUNDED = "Keras", "ours", "folded", "bfloat16"
+KINDS = {PLAIN: (False, "float32"), FOLDED: (True, "float32"), ROUNDED: (True, "bfloat16")}  # ours
 _PLAIN_BATCH = 4  # of cached steps before they were folded
 _WARM_UP = 2  # rounds that build graphs
 
 
-def network(name):
+def network(name, precision="float32"):
     from elastictrainer.experiment import assembly
     from elastictrainer.models import zoo
 
-    assembly.configure(0)
+    assembly.configure(0, precision=precision)
     size = zoo.default_image_size(name)
     return zoo.create(name, 100, image_size=size, weights="none", head_init="glorot", augment="none"), size
 
@@ -57,7 +60,9 @@ def variants(name, batch_size):
     data = tf.data.Dataset.from_tensors((x, y)).cache().repeat()
     minibatches = iter(data)
     found, memory = {f"{KERAS} step": lambda: model.train_function(minibatches)}, {}
-    for kind, fold in ((PLAIN, False), (FOLDED, True)):
+    for kind, (fold, precision) in KINDS.items():
+        if precision != "float32":
+            model, _ = network(name, precision)
         objective = Objective(model, classification_loss(), fold=fold)
         optimizer = optimizers.make("sgd", 1e-6)
         optimizers.build(optimizer, model.trainable_variables)
@@ -88,7 +93,7 @@ def measure(name, batch_size, rounds):
     taken = {kind: values / batch_size for kind, values in in_turn(found, rounds).items()}
     row = {"model": name, "batch": batch_size}
     row.update((kind, float(np.median(values))) for kind, values in taken.items())
-    for kind in (PLAIN, FOLDED):
+    for kind in KINDS:
         over = taken[f"{kind} step"] / taken[f"{KERAS} step"]
         row.update({f"{kind}/{KERAS}": float(np.median(over)), f"{kind} MB": memory[kind]})
     return row
@@ -117,15 +122,18 @@ def cached_half(model, size, batch_size, fold, rounds):
 
 def measure_cached(name, batch_size, rounds):
     """Return the row of a network whose last half trains on cached activations."""
-    model, size = network(name)
-    batches = {PLAIN: _PLAIN_BATCH, FOLDED: batch_size}
-    made = {kind: cached_half(model, size, n, kind == FOLDED, rounds) for kind, n in batches.items()}
+    batches = {PLAIN: _PLAIN_BATCH, FOLDED: batch_size, ROUNDED: batch_size}
+    made = {
+        kind: cached_half(*network(name, precision), batches[kind], fold, rounds)
+        for kind, (fold, precision) in KINDS.items()
+    }
     row = {"model": name, "batch": batch_size}
     for number, part in enumerate(("pass", "cached step")):  # all passes: then the cache is whole
         taken = in_turn({kind: functions[number] for kind, functions in made.items()}, rounds)
         image = {kind: values / batches[kind] for kind, values in taken.items()}
         row.update((f"{kind} {part}", float(np.median(values))) for kind, values in image.items())
-        row[f"{part} ratio"] = float(np.median(image[FOLDED] / image[PLAIN]))
+        for kind in (FOLDED, ROUNDED):
+            row[f"{kind} {part} ratio"] = float(np.median(image[kind] / image[PLAIN]))
     return row
 
 
@@ -137,18 +145,18 @@ def main():
     parser.add_argument("--cached", action="store_true", help="the cache's pass and steps")
     options = parser.parse_args()
     if options.cached:
-        parts = [f"{kind} {part}" for part in ("pass", "cached step") for kind in (PLAIN, FOLDED)]
-        ratios = dict.fromkeys(("pass ratio", "cached step ratio"), ">19.2f")
-        results = bench.Results(
-            options, {"model": "<15", "batch": ">5", **dict.fromkeys(parts, ">20.1f"), **ratios}
-        )
+        parts = [f"{kind} {part}" for part in ("pass", "cached step") for kind in KINDS]
+        ratios = [f"{kind} {part} ratio" for part in ("pass", "cached step") for kind in (FOLDED, ROUNDED)]
+        columns = {**dict.fromkeys(parts, ">20.1f"), **dict.fromkeys(ratios, ">26.2f")}
+        results = bench.Results(options, {"model": "<15", "batch": ">5", **columns})
         for name in options.models:
             results.add(measure_cached(name, options.batch_size, options.rounds))
         return
-    times = [f"{KERAS} step", *(f"{kind} {part}" for kind in (PLAIN, FOLDED) for part in ("step", "forward"))]
+    times = [f"{KERAS} step", *(f"{kind} {part}" for kind in KINDS for part in ("step", "forward"))]
     columns = {"model": "<15", "batch": ">5", **dict.fromkeys(times, ">16.1f")}
-    ratios = {f"{kind}/{KERAS}": ">14.2f" for kind in (PLAIN, FOLDED)}
-    results = bench.Results(options, {**columns, **ratios, "ours MB": ">10.0f", "folded MB": ">10.0f"})
+    ratios = {f"{kind}/{KERAS}": ">15.2f" for kind in KINDS}
+    memory = {f"{kind} MB": ">12.0f" for kind in KINDS}
+    results = bench.Results(options, {**columns, **ratios, **memory})
     for name in options.models:
         results.add(measure(name, options.batch_size, options.rounds))
 

@@ -15,6 +15,8 @@ from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
+from elastictrainer.steps.keras_compat.layers import compute_in_float32
+from elastictrainer.training.evaluation import Evaluator
 
 
 @pytest.fixture(autouse=True)
@@ -139,3 +141,19 @@ def test_a_processor_says_whether_it_has_bfloat16(tf, tmp_path, monkeypatch, tex
         path.write_text(text)
     monkeypatch.setattr(environment, "CPUINFO", path)
     assert environment.has_bfloat16() == expected
+
+
+def test_a_run_in_bfloat16_is_evaluated_as_its_network_is_used(tf, settings):
+    """In float32, like et-evaluate and et-predict; its steps go on in bfloat16."""
+    assembly.configure(0, precision="bfloat16")
+    model = assembly.make_model(settings, 3)
+    model.layers[-1].kernel.assign(tf.random.normal(model.layers[-1].kernel.shape))
+    x, y = tf.random.uniform((8, 16, 16, 3), 0, 255), tf.range(8, dtype=tf.int64) % 3
+    found = Evaluator(model)([(x, y)]).loss
+    assert precisions(model) == {"first": "bfloat16", "second": "bfloat16", "exact_head": "float32"}
+    rounded = model(x, training=False)
+    compute_in_float32(model)
+    exact = model(x, training=False)
+    losses = [tf.keras.losses.sparse_categorical_crossentropy(y, z, from_logits=True) for z in (exact, rounded)]
+    assert found == pytest.approx(float(tf.reduce_mean(losses[0])), rel=1e-5)
+    assert found != pytest.approx(float(tf.reduce_mean(losses[1])), rel=1e-5)

@@ -1,5 +1,6 @@
 """The layers of a model: those inside it, calls on symbolic inputs, and networks in inference mode."""
 
+import contextlib
 import importlib
 from typing import Any, Iterator, List, Tuple
 
@@ -100,15 +101,33 @@ def _is_functional(layer: tf.keras.layers.Layer) -> bool:
     return isinstance(layer, (functional, tf.keras.Sequential)) and layer.built
 
 
-def compute_in_float32(model: tf.keras.Model) -> None:
-    """Let layers that compute in bfloat16 compute in float32, which their weights are."""
-    for layer in [model, *layers_inside(model, recursive=True)]:
-        if layer.compute_dtype != "bfloat16":
-            continue
+def compute_in_float32(model: tf.keras.Model) -> List[tf.keras.layers.Layer]:
+    """Let layers that compute in bfloat16 compute in float32, which their weights are; returns them."""
+    rounding = [
+        layer
+        for layer in [model, *layers_inside(model, recursive=True)]
+        if layer.compute_dtype == "bfloat16"
+    ]
+    _set_policy(rounding, "float32")
+    return rounding
+
+
+@contextlib.contextmanager
+def computing_in_float32(model: tf.keras.Model) -> Iterator[None]:
+    """Let layers that compute in bfloat16 compute in float32 for a while, in which graphs are traced."""
+    rounding = compute_in_float32(model)
+    try:
+        yield
+    finally:
+        _set_policy(rounding, "mixed_bfloat16")
+
+
+def _set_policy(layers: List[tf.keras.layers.Layer], policy: str) -> None:
+    for layer in layers:
         if KERAS_3:
-            layer.dtype_policy = "float32"
+            layer.dtype_policy = policy
         else:
-            layer._set_dtype_policy("float32")
+            layer._set_dtype_policy(policy)
 
 
 def save_for_serving(model: tf.keras.Model, folder: str) -> None:
