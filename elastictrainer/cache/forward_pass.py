@@ -86,9 +86,12 @@ class ForwardPass:
 
 
 def _before_dropout(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the input of the dropout that made `tensor`: by chance it selects a scaled one, or zeros."""
+    """Return the input of the dropout that made `tensor`: by chance it selects a scaled one, or zeros.
+
+    A head in float32 casts what a dropout in bfloat16 makes.
+    """
     while True:
-        if tensor.op.type == "Identity":
+        if tensor.op.type in ("Identity", "Cast"):
             tensor = tensor.op.inputs[0]
         elif tensor.op.type in ("SelectV2", "Select") and _is_drawn(tensor.op.inputs[0]):
             tensor = tensor.op.inputs[1]

@@ -42,6 +42,7 @@ _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 160.0, 15.0  # of a profile besides its calibration, for MobileNetV2
 _NO_TIME = "no profile: it would take more than a tenth of the time. The last layers train, if there is time"
 _LIKE_LOADING = 3.0  # times as long as all before it takes a short profile, at least, also on a slow device
+_FORMATS_LIKE_LOADING = 2.0  # the same of two full steps with their graphs, to what loading TensorFlow takes
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 
 
@@ -50,9 +51,9 @@ def choose_precision(settings: CommonSettings) -> str:
 
     By "auto" full steps of the network are timed in both where the device has bfloat16 units; the times are
     kept in the folder of profiles. It is float32 without a measurement within a limit of memory, which two
-    steps to compare might not keep, and in a deterministic run, where no time decides. No list of what a
-    processor has tells which is faster: on one with such units EfficientNetB0 took 1.4 times as long in
-    bfloat16, and MobileNetV2 0.7.
+    steps to compare might not keep, in a deterministic run, where no time decides, and where a tenth of the
+    run's time is too little to find out. No list of what a processor has tells which is faster: on one with
+    such units EfficientNetB0 took 1.4 times as long in bfloat16, and MobileNetV2 0.7.
     """
     if settings.precision != "auto":
         return settings.precision
@@ -66,6 +67,8 @@ def choose_precision(settings: CommonSettings) -> str:
     with contextlib.suppress(OSError, ValueError):
         times = json.loads(path.read_text())
     if set(times) != {"float32", "bfloat16"}:
+        if _FORMATS_LIKE_LOADING * process_age_s() > _allowed_s(settings):
+            return "float32"
         times = {name: _full_step_ms(settings, name) for name in ("float32", "bfloat16")}
         with contextlib.suppress(OSError):  # a later run measures again
             write_json(path, times)
@@ -230,9 +233,15 @@ def _metadata(settings: TrainSettings, data: ImageData, model: tf.keras.Model) -
     return assembly.profile_metadata(settings, model, shape, len(data.class_names))
 
 
+def _allowed_s(settings: CommonSettings) -> float:
+    """Return the seconds that may be spent on measuring before a run."""
+    time = settings.time if isinstance(settings, TrainSettings) else None
+    return _SHARE_OF_TIME * parse_seconds(time) if time else np.inf
+
+
 def _effort(settings: TrainSettings) -> Tuple[bool, Record]:
     """Return whether a profile is made in a short time, for one run alone, and options of `make_profile`."""
-    allowed_s = _SHARE_OF_TIME * parse_seconds(settings.time) if settings.time else np.inf
+    allowed_s = _allowed_s(settings)
     options = {"calibrate_s": settings.calibration_seconds, "allowed_s": allowed_s}
     if allowed_s >= _WHOLE_S + settings.calibration_seconds:
         return False, options

@@ -45,8 +45,11 @@ def main():
     parser.add_argument("--cut", default="block_12_add")
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bfloat16", action="store_true", help="layers but the last compute in bfloat16")
     given = parser.parse_args()
     tf.keras.utils.set_random_seed(given.seed)
+    if given.bfloat16:
+        tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     network = tf.keras.applications.MobileNetV2(
         (_SIZE, _SIZE, 3), include_top=False, weights=given.weights, pooling="avg"
     )
@@ -56,8 +59,8 @@ def main():
 
     began = time.perf_counter()
     parts = [(early.predict_on_batch(x), y) for x, y in training]
-    activations, labels = (np.concatenate(part) for part in zip(*parts))
-    head = tf.keras.Sequential([tf.keras.layers.Dense(len(names))])
+    activations, labels = (np.concatenate(part).astype(np.float32) for part in zip(*parts))
+    head = tf.keras.Sequential([tf.keras.layers.Dense(len(names), dtype="float32")])
     compile_for(head, 3e-3)
     features = late.predict(activations, verbose=0)
     head.fit(features, labels, batch_size=64, epochs=_HEAD_EPOCHS, verbose=0)

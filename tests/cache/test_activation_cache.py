@@ -153,6 +153,20 @@ def test_write_also_gives_the_features_of_the_head(tf):
         np.testing.assert_allclose(found, head.features(minibatch[0]).numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_the_features_of_a_head_in_float32_come_before_a_dropout_in_bfloat16(tf, mixed_precision):
+    from elastictrainer.models import zoo
+    from elastictrainer.models.solved_head import SolvableHead
+
+    size = zoo.default_image_size("demo")
+    model = zoo.create("demo", 3, image_size=size, weights="none", head_init="glorot", augment="none")
+    step, head = trained_step(tf, model, ["head"]), SolvableHead(model)
+    x = tf.random.stateless_uniform((BATCH, *model.input_shape[1:]), (1, 2), 0, 255)
+    cache = cache_of(tf, step, [(x, tf.range(BATCH) % 3)] * STEPS, features_of=head.kernel)
+    found, expected = cache.write((x, tf.range(BATCH) % 3)).numpy(), head.features(x).numpy()
+    assert (expected != 0).mean() > 0.5
+    np.testing.assert_allclose(found, expected, rtol=0.05, atol=0.05 * np.abs(expected).max())
+
+
 def test_a_selection_that_freezes_nothing_is_not_cacheable(tf):
     with pytest.raises(NotCacheable, match="take as long"):
         cache_of(tf, trained_step(tf, updating_statistics(tf), ["c1"]), data(tf))

@@ -114,6 +114,14 @@ def test_auto_measures_both_formats_once_where_the_device_has_both(settings, mon
         assert profiling.choose_precision(dataclasses.replace(auto, **unmeasured)) == "float32"
 
 
+def test_a_run_that_is_too_short_to_measure_formats_takes_what_is_known(settings, monkeypatch):
+    monkeypatch.setattr(profiling, "_full_step_ms", lambda settings, precision: 100.0 - 50 * (precision[0] == "b"))
+    monkeypatch.setattr(profiling, "process_age_s", lambda: 6.0)
+    monkeypatch.setattr(environment, "has_bfloat16", lambda: True)
+    short, longer = (dataclasses.replace(settings, precision="auto", time=time) for time in ("1m", "3m"))
+    assert [profiling.choose_precision(each) for each in (short, longer, short)] == ["float32", *["bfloat16"] * 2]
+
+
 def test_auto_times_real_steps_and_leaves_no_trace(tf, settings, monkeypatch):
     auto = dataclasses.replace(settings, precision="auto")
     monkeypatch.setattr(profiling.environment, "has_bfloat16", lambda: True)
