@@ -19,9 +19,11 @@ from elastictrainer.experiment.settings import CommonSettings, TrainSettings, le
 from elastictrainer.models import augmentation, user_models, zoo
 from elastictrainer.registry import MODEL
 from elastictrainer.runs import ownership
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import Record, RunFolder
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.keras_compat.layers import compute_in_float32
 from elastictrainer.steps.keras_compat.variables import use_random_variables
 
 # Keras' names of formats; "auto" is float32 until another one is chosen.
@@ -127,6 +129,12 @@ def profile_metadata(
     }
 
 
+def precision_of(profile: Profile) -> str:
+    """Return the format that the steps of a profile computed in."""
+    names = {policy: name for name, policy in _POLICIES.items() if name != "auto"}
+    return names[profile.metadata.get("precision", "float32")]
+
+
 def load_inputs(
     settings: TrainSettings, run: RunFolder, resume: bool
 ) -> Tuple[ImageData, tf.keras.Model, Optional[KeptImages], Mapping[str, object]]:
@@ -188,7 +196,11 @@ def _model(settings: TrainSettings, data: ImageData, run: RunFolder, resume: boo
     """Make the model of a run: the earlier run's, or a new one."""
     if settings.init_from:
         names = run_images.class_names(run_images.earlier_run(settings), data.class_names)
-        return user_models.model_of(RunFolder(settings.init_from), names, settings.trust_model)
+        earlier = RunFolder(settings.init_from)
+        model = user_models.model_of(earlier, names, settings.trust_model)
+        if earlier.config().get("precision") != settings.precision:  # see `options.inherit`
+            compute_in_float32(model)
+        return model
     if resume and ownership.checkpoints(run.checkpoints_path):  # these have all weights
         settings = dataclasses.replace(settings, weights="none")
     model = make_model(settings, len(data.class_names))

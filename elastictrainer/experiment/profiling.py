@@ -22,6 +22,7 @@ from elastictrainer.experiment.settings import CommonSettings, TrainSettings, pa
 from elastictrainer.models import zoo
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.profiler.profile_model import TooSlow, profile_model, traced_memory
+from elastictrainer.registry import MODEL
 from elastictrainer.runs import environment, resident
 from elastictrainer.runs.files import write_json
 from elastictrainer.runs.log import LOG
@@ -49,16 +50,19 @@ _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 def choose_precision(settings: CommonSettings) -> str:
     """Return the format that layers are to compute in: "float32" or "bfloat16".
 
-    By "auto" full steps of the network are timed in both where the device has bfloat16 units; the times are
-    kept in the folder of profiles. It is float32 without a measurement within a limit of memory, which two
-    steps to compare might not keep, in a deterministic run, where no time decides, and where a tenth of the
-    run's time is too little to find out. No list of what a processor has tells which is faster: on one with
-    such units EfficientNetB0 took 1.4 times as long in bfloat16, and MobileNetV2 0.7.
+    By "auto" it is that of the profile that is named. Without one full steps of a built-in network are timed
+    in both where the device has bfloat16 units; the times are kept in the folder of profiles. It is float32
+    without a measurement for a network of the user's, which may not be made for both, within a limit of
+    memory, which two steps to compare might not keep, in a deterministic run, where no time decides, and
+    where a tenth of the run's time is too little to find out. No list of what a processor has tells which is
+    faster: on one with such units EfficientNetB0 took 1.4 times as long in bfloat16, and MobileNetV2 0.7.
     """
     if settings.precision != "auto":
         return settings.precision
+    if isinstance(settings, TrainSettings) and settings.profile and Path(settings.profile).exists():
+        return assembly.precision_of(Profile.load(settings.profile))
     unmeasured = isinstance(settings, TrainSettings) and (settings.memory or settings.deterministic)
-    if unmeasured or settings.model.endswith(".keras") or not environment.has_bfloat16():
+    if unmeasured or settings.model not in MODEL.names or not environment.has_bfloat16():
         return "float32"
     size = settings.image_size or zoo.default_image_size(settings.model)
     what = repr((settings.model, size, settings.optimizer, settings.fold, environment.describe()))
@@ -134,6 +138,7 @@ def obtain_profile(
     scheme: Scheme,
     own: Optional[Path] = None,
     limit: Optional[float] = None,
+    measured_s: float = 0.0,
 ) -> Optional[Profile]:
     """Load the profile to train with, or make and write it.
 
@@ -147,6 +152,7 @@ def obtain_profile(
         own: the file of a resumed run's own profile. It is made again where it is damaged or of
             something else: another device, a container's limit, a power mode.
         limit: bytes of the process; None: as many as it takes.
+        measured_s: of the process, that went into measuring formats: no sign of a slow device.
 
     Raises:
         UsageError: the file that the settings name, or the one that is needed, is damaged or of something
@@ -169,7 +175,7 @@ def obtain_profile(
     if not scheme.selects:
         return None
     short, options = _effort(settings)
-    if short and options["allowed_s"] < max(_SHORT_S, _LIKE_LOADING * process_age_s()):
+    if short and options["allowed_s"] < max(_SHORT_S, _LIKE_LOADING * (process_age_s() - measured_s)):
         LOG.info(_NO_TIME)
         return None
     if not short:

@@ -66,7 +66,9 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     if settings.memory:  # before the process' first tensor
         resident.give_back_freed_memory()
     users = named_callbacks(settings.callback)
+    loaded_s = process_age_s()
     settings = dataclasses.replace(settings, precision=profiling.choose_precision(settings))
+    measured_s = process_age_s() - loaded_s
     assembly.configure(settings.seed, settings.deterministic, settings.precision)
     data, model, kept, about = assembly.load_inputs(settings, run, resume)
     scheme, head = schemes.create(settings.scheme), _head(settings, data, model)
@@ -91,6 +93,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
         scheme,
         own=run.profile_path if resume and run.profile_path.exists() else None,
         limit=limit,
+        measured_s=measured_s,
     )
     if limit is None:
         profiling.note_shortage(profile)
@@ -190,8 +193,8 @@ def _deadline(
     """Return the time that the whole process may take; None: its steps end the run."""
     if not settings.time:
         return None
-    image_s = None  # is measured where no profile tells
-    if profile is not None:
+    image_s = None  # is measured where no profile tells; that of a run in bfloat16, which evaluates in float32
+    if profile is not None and settings.precision == "float32":
         image_s = EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
     more_s = parse_seconds(extra_time) if extra_time else 0.0
     reserve_s = functools.partial(_reserve_s, record, len(settings.export_formats))

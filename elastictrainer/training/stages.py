@@ -6,6 +6,7 @@ from typing import Callable, NamedTuple, Optional, Tuple
 from elastictrainer.cache.storage import CacheError
 from elastictrainer.errors import NotFinite
 from elastictrainer.runs.log import LOG
+from elastictrainer.steps.keras_compat.layers import layers_in_bfloat16
 from elastictrainer.steps.tensor_kinds import head_mask
 from elastictrainer.training import clock as laps
 from elastictrainer.training.cached_steps import CachedSteps
@@ -16,6 +17,7 @@ from elastictrainer.training.state import RunState, Values
 # With MobileNetV2, building the graphs of the first interval takes at most this share of what scoring
 # takes with its graphs.
 _LIKE_SCORING = 0.4
+_ROUNDED = 0.6  # of evaluating an image, which is in float32: the same in a forward pass in bfloat16
 
 
 class Forecast(NamedTuple):
@@ -59,6 +61,7 @@ class Stages:
         self.scheme, self._head_pass, self._full_steps_first = planner.scheme, head_pass, full_steps_first
         self._mask = run_state.selector.mask  # of a scheme that does not select
         self._forecast = Forecast()
+        self._like_evaluation = _ROUNDED if layers_in_bfloat16(run_state.model) else 1.0
 
     @property
     def head_alone(self) -> Optional[HeadPass]:
@@ -169,8 +172,8 @@ class Stages:
         state, clock = self._state, self._state.clock
         state.tell("on_head", {**solved, **state.tell("evaluate", 0)})
         self._renew_cache()
-        # What was expected of an image may have been too much.
-        clock.image_s = clock.image_s and min(clock.image_s, solved["seconds"] / solved["images"])
+        if clock.deadline and clock.deadline.image_s and clock.image_s:  # it was expected: perhaps too much
+            clock.image_s = min(clock.image_s, solved["seconds"] / solved["images"])
         if self.scheme.trains and not stage.trains and self._planner().steps_fit(0.0, True, again=True):
             LOG.info("there is time left: layers train as well")
             self._initial_planner = dataclasses.replace(self._initial_planner, head_work=None)
@@ -234,5 +237,5 @@ class Stages:
             end_s=clock.end_s,
             ending_s=clock.ending_s,
             full_ms=state.full_step_ms(),
-            image_s=clock.image_s,
+            image_s=clock.image_s and self._like_evaluation * clock.image_s,
         )

@@ -101,25 +101,26 @@ def _is_functional(layer: tf.keras.layers.Layer) -> bool:
     return isinstance(layer, (functional, tf.keras.Sequential)) and layer.built
 
 
-def compute_in_float32(model: tf.keras.Model) -> List[tf.keras.layers.Layer]:
-    """Let layers that compute in bfloat16 compute in float32, which their weights are; returns them."""
-    rounding = [
-        layer
-        for layer in [model, *layers_inside(model, recursive=True)]
-        if layer.compute_dtype == "bfloat16"
-    ]
-    _set_policy(rounding, "float32")
-    return rounding
+def layers_in_bfloat16(model: tf.keras.Model) -> List[tf.keras.layers.Layer]:
+    """Return the layers, and networks, that compute in bfloat16 on weights in float32."""
+    layers = [model, *layers_inside(model, recursive=True)]
+    return [layer for layer in layers if layer.dtype_policy.name == "mixed_bfloat16"]
+
+
+def compute_in_float32(model: tf.keras.Model) -> None:
+    """Let layers that compute in bfloat16 compute in float32, which their weights are."""
+    _set_policy(layers_in_bfloat16(model), "float32")
 
 
 @contextlib.contextmanager
 def computing_in_float32(model: tf.keras.Model) -> Iterator[None]:
     """Let layers that compute in bfloat16 compute in float32 for a while, in which graphs are traced."""
-    rounding = compute_in_float32(model)
+    layers = layers_in_bfloat16(model)
+    _set_policy(layers, "float32")
     try:
         yield
     finally:
-        _set_policy(rounding, "mixed_bfloat16")
+        _set_policy(layers, "mixed_bfloat16")
 
 
 def _set_policy(layers: List[tf.keras.layers.Layer], policy: str) -> None:
