@@ -1,9 +1,9 @@
-"""A fairer importance for `--scheme held_out:HeldOut`: an update is judged by a minibatch that it was not made from.
+"""Fairer importances for `--scheme held_out:HeldOut`: updates are judged by minibatches they are not from.
 
-The paper's importance takes update and gradient from the same minibatch. An optimizer that normalises, such as
-AdamW, moves each weight by about as much; then that product is the sum of |gradient|, which is large for large
-tensors whatever they learn: most of it is the noise of the minibatch. Here a tensor's score is
-<sign(gradient on a minibatch), gradient on the next>, summed over pairs: of noise nothing is left in the mean.
+The paper's importance takes update and gradient from the same minibatch. An optimizer that normalises, such
+as AdamW, moves each weight by about as much; then that product is the sum of |gradient|, which is large for
+large tensors whatever they learn: most of it is the noise of the minibatch. Here a tensor's score is
+<sign(gradient on a minibatch), gradient on the next>, summed over pairs: the mean is free of that noise.
 `PerWeight` divides the sum of |gradient| by the root of the tensor's size instead.
 
     PYTHONPATH=studies et-train --scheme held_out:HeldOut --importance-batches 9 --rho 0.1 ...

@@ -17,9 +17,9 @@ from elastictrainer.experiment import run_images
 from elastictrainer.experiment.run_images import KeptImages
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings, learning_rate
 from elastictrainer.models import augmentation, user_models, zoo
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.registry import MODEL
 from elastictrainer.runs import ownership
-from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import Record, RunFolder
 from elastictrainer.steps import optimizers

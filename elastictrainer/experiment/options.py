@@ -21,8 +21,8 @@ from elastictrainer.experiment.settings import (
     options_of,
 )
 from elastictrainer.registry import MODEL
-from elastictrainer.runs.files import yaml_texts
 from elastictrainer.runs import environment
+from elastictrainer.runs.files import yaml_texts
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.selection import schemes
@@ -282,5 +282,5 @@ def inherit(settings: TrainSettings, typed: Sequence[str], trust: bool = False) 
     earlier = load_trusted(run, trust)
     if earlier.precision == "bfloat16" and not environment.has_bfloat16():
         earlier = dataclasses.replace(earlier, precision="float32")
-        LOG.info(f"note: {run.path} computed in bfloat16, which this device does not have: float32 from here on")
+        LOG.info(f"note: {run.path} computed in bfloat16, which this device has not: float32 from here on")
     return dataclasses.replace(settings, **{name: getattr(earlier, name) for name in _SAVED_WITH_THE_MODEL})

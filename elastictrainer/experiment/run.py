@@ -193,7 +193,7 @@ def _deadline(
     """Return the time that the whole process may take; None: its steps end the run."""
     if not settings.time:
         return None
-    image_s = None  # is measured where no profile tells; that of a run in bfloat16, which evaluates in float32
+    image_s = None  # is measured where no profile tells: steps in bfloat16 do not, evaluation is in float32
     if profile is not None and settings.precision == "float32":
         image_s = EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
     more_s = parse_seconds(extra_time) if extra_time else 0.0

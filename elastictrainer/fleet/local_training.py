@@ -64,8 +64,8 @@ class LocalTraining:
             check_tensors(self._profile, len(self._initial))
             if assembly.precision_of(self._profile) != "float32":
                 raise UsageError(
-                    f"{file}: its steps computed in bfloat16, those of a fleet compute in float32. Make it by "
-                    "et-profile --precision float32, or name a file that does not exist: it is made."
+                    f"{file}: its steps are in bfloat16, those of a fleet in float32. Make it by et-profile "
+                    "--precision float32, or name a file that does not exist: it is made."
                 )
         if self._profile is None:
             batch, training = next(iter(data.train(0))), self.settings.for_training()

@@ -137,10 +137,10 @@ class Planner:
         """Return what comes next in a run; None: what goes on goes on.
 
         A pass over the images that writes the cache costs about a forward pass, whatever trains. The rule: an
-        epoch of cached training takes four thirds of that pass. Cheaper epochs would reach few tensors, dearer
-        ones would be too few. So the epochs that fit into a run are its training time over that; beyond
-        eight a new interval begins, whose selection knows what was learned and whose cache holds the images
-        augmented in another way.
+        epoch of cached training takes four thirds of that pass. Cheaper epochs would reach few tensors,
+        dearer ones would be too few. So the epochs that fit into a run are its training time over that;
+        beyond eight a new interval begins, whose selection knows what was learned and whose cache holds the
+        images augmented in another way.
 
         Less is prepared in less time: where there is none for scores the late layers train. Where even the
         graphs for these would take the head's time, it is solved alone.

@@ -1,4 +1,4 @@
-"""One training step: Keras' own, ours, ours with batch norms folded, and these in bfloat16; and the forward pass.
+"""One training step: Keras' own, ours, ours with batch norms folded, that in bfloat16; and the forward pass.
 
     taskset -c 0 python scripts/benchmarks/step.py mobilenetv2 resnet50 efficientnetb0 --batch-size 16
 
@@ -9,7 +9,7 @@ reckoned to take above weights and slots.
 With --cached the last half of the tensors trains on cached activations: the pass that writes the cache, and
 the step that reads it, folded in the given batch over as they are in batches of 4.
 
-A processor without bfloat16 units computes in it as well, in more time; --precision auto never takes it there.
+A processor without bfloat16 units computes in it as well, but slower: --precision auto leaves it there.
 """
 
 import itertools

@@ -13,6 +13,7 @@ from elastictrainer.experiment.options import inherit
 from elastictrainer.experiment.run import train
 from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor
+from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs import environment
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps.keras_compat.layers import compute_in_float32
@@ -98,7 +99,7 @@ def test_a_continued_run_has_the_precision_of_the_earlier_one(tf, settings, tmp_
 
 @pytest.mark.parametrize("ratio, chosen", [(0.8, "bfloat16"), (0.9, "float32"), (1.4, "float32")])
 def test_auto_measures_both_formats_once_where_the_device_has_both(settings, monkeypatch, ratio, chosen):
-    asked, auto = [], dataclasses.replace(settings, precision="auto")
+    asked, auto = [], dataclasses.replace(settings, precision="auto", model="demo")
 
     def took(settings, precision):
         asked.append(precision)
@@ -110,20 +111,52 @@ def test_auto_measures_both_formats_once_where_the_device_has_both(settings, mon
     monkeypatch.setattr(environment, "has_bfloat16", lambda: True)
     assert profiling.choose_precision(auto) == profiling.choose_precision(auto) == chosen
     assert asked == ["float32", "bfloat16"], "the second time they are known"
-    for unmeasured in ({"deterministic": True}, {"memory": "1GB"}, {"model": "mine.keras"}):
+    for unmeasured in (
+        {"deterministic": True},
+        {"memory": "1GB"},
+        {"model": "mine.keras"},
+        {"model": settings.model},
+    ):
         assert profiling.choose_precision(dataclasses.replace(auto, **unmeasured)) == "float32"
 
 
 def test_a_run_that_is_too_short_to_measure_formats_takes_what_is_known(settings, monkeypatch):
-    monkeypatch.setattr(profiling, "_full_step_ms", lambda settings, precision: 100.0 - 50 * (precision[0] == "b"))
+    took = {"float32": 100.0, "bfloat16": 50.0}
+    monkeypatch.setattr(profiling, "_full_step_ms", lambda settings, precision: took[precision])
     monkeypatch.setattr(profiling, "process_age_s", lambda: 6.0)
     monkeypatch.setattr(environment, "has_bfloat16", lambda: True)
-    short, longer = (dataclasses.replace(settings, precision="auto", time=time) for time in ("1m", "3m"))
-    assert [profiling.choose_precision(each) for each in (short, longer, short)] == ["float32", *["bfloat16"] * 2]
+    auto = dataclasses.replace(settings, precision="auto", model="demo")
+    short, longer = (dataclasses.replace(auto, time=time) for time in ("1m", "3m"))
+    found = [profiling.choose_precision(each) for each in (short, longer, short)]
+    assert found == ["float32", "bfloat16", "bfloat16"]
+
+
+def test_auto_is_the_format_of_the_profile_that_is_named(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "has_bfloat16", lambda: True)
+    chain = Profile.from_chain(list("ab"), 30.0, [10] * 2, [7.5] * 2)
+    for policy, expected in (("mixed_bfloat16", "bfloat16"), ("float32", "float32")):
+        path = tmp_path / f"{policy}.json"
+        dataclasses.replace(chain, metadata={**chain.metadata, "precision": policy}).save(path)
+        for changes in ({}, {"memory": "1GB"}, {"deterministic": True}, {"model": "demo", "time": "10s"}):
+            named = dataclasses.replace(settings, precision="auto", profile=str(path), **changes)
+            assert profiling.choose_precision(named) == expected
+
+
+def test_a_run_goes_on_in_float32_where_the_device_has_no_bfloat16(
+    tf, settings, tmp_path, monkeypatch, capsys
+):
+    run = RunFolder.create(tmp_path / "run")
+    train(settings, run, resume=False)
+    monkeypatch.setattr(environment, "has_bfloat16", lambda: False)
+    tf.keras.backend.clear_session()
+    again = TrainSettings(dataset=settings.dataset, init_from=str(run.path), batch_size=4, epochs=1)
+    later = RunFolder.create(tmp_path / "later")
+    train(inherit(dataclasses.replace(again, scheme="traditional-tl"), []), later, resume=False)
+    assert set(precisions(tf.keras.models.load_model(later.model_path)).values()) == {"float32"}
 
 
 def test_auto_times_real_steps_and_leaves_no_trace(tf, settings, monkeypatch):
-    auto = dataclasses.replace(settings, precision="auto")
+    auto = dataclasses.replace(settings, precision="auto", model="demo", image_size=None)
     monkeypatch.setattr(profiling.environment, "has_bfloat16", lambda: True)
     names = [v.name for v in assembly.make_model(auto, 2).trainable_variables]
     tf.keras.backend.clear_session()
@@ -162,6 +195,8 @@ def test_a_run_in_bfloat16_is_evaluated_as_its_network_is_used(tf, settings):
     rounded = model(x, training=False)
     compute_in_float32(model)
     exact = model(x, training=False)
-    losses = [tf.keras.losses.sparse_categorical_crossentropy(y, z, from_logits=True) for z in (exact, rounded)]
+    losses = [
+        tf.keras.losses.sparse_categorical_crossentropy(y, z, from_logits=True) for z in (exact, rounded)
+    ]
     assert found == pytest.approx(float(tf.reduce_mean(losses[0])), rel=1e-5)
     assert found != pytest.approx(float(tf.reduce_mean(losses[1])), rel=1e-5)

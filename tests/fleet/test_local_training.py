@@ -29,6 +29,15 @@ def client(tf, tmp_path_factory):
     return training, data, training.profile(data, settings.profile)
 
 
+def test_a_profile_of_steps_in_bfloat16_is_refused(client, tmp_path):
+    training, data, profile = client
+    replace(profile, metadata={**profile.metadata, "precision": "mixed_bfloat16"}).save(tmp_path / "p.json")
+    training._profile = None
+    with pytest.raises(UsageError, match="p.json: its steps are in bfloat16.*--precision float32"):
+        training.profile(data, str(tmp_path / "p.json"))
+    training._profile = profile
+
+
 def changed(training, tensors):
     """The indices of the tensors that differ from what the round began with."""
     values = [v.numpy() for v in training.model.trainable_weights]
