@@ -55,7 +55,7 @@ def _classifier(input_shape, num_classes, width, depth):
             number += 1
     features = _convolved(features, "conv_head", "bn1", filters=1280, size=1)
     features = layers.Dropout(0.2)(layers.GlobalAveragePooling2D()(features))
-    head = layers.Dense(num_classes, kernel_initializer="zeros", name="head")
+    head = layers.Dense(num_classes, kernel_initializer="zeros", name="head", dtype="float32")
     model = tf.keras.Model(pixels, head(features), name="efficientnet_lite")
     _load(model, np.load(os.environ["EFFICIENTNET_LITE_WEIGHTS"]))
     return model
@@ -78,8 +78,7 @@ def _convolved(features, name, norm, filters, size, strides=1, relu=True):
     shape = {"strides": strides, "padding": "same", "use_bias": False, "name": name}
     depthwise = filters is None
     layer = layers.DepthwiseConv2D(size, **shape) if depthwise else layers.Conv2D(filters, size, **shape)
-    # Its statistics stay, as in the built-in networks: otherwise nothing behind the first norm is cached.
-    features = layers.BatchNormalization(epsilon=1e-3, name=norm)(layer(features), training=False)
+    features = layers.BatchNormalization(epsilon=1e-3, name=norm)(layer(features))
     return layers.ReLU(6.0)(features) if relu else features
 
 

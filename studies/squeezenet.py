@@ -31,7 +31,7 @@ def classifier(input_shape, num_classes):
         if number in _POOLED_AFTER:
             features = layers.MaxPooling2D(3, 2)(features)
     features = layers.Dropout(0.2)(layers.GlobalAveragePooling2D()(features))
-    head = layers.Dense(num_classes, kernel_initializer="zeros", name="head")
+    head = layers.Dense(num_classes, kernel_initializer="zeros", name="head", dtype="float32")
     model = tf.keras.Model(pixels, head(features), name="squeezenet")
     _load(model, os.environ["SQUEEZENET_WEIGHTS"])
     return model

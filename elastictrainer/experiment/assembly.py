@@ -23,7 +23,7 @@ from elastictrainer.runs import ownership
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import Record, RunFolder
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat.layers import compute_in_float32
+from elastictrainer.steps.keras_compat.layers import compute_in_float32, keep_statistics
 from elastictrainer.steps.keras_compat.variables import use_random_variables
 
 # Keras' names of formats; "auto" is float32 until another one is chosen.
@@ -83,8 +83,12 @@ def _require_same_count(settings: CommonSettings, class_count: int) -> None:
 
 
 def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
-    """Make the model with a head for `class_count` classes."""
-    return zoo.create(
+    """Make the model with a head for `class_count` classes.
+
+    A head is solved on what the network gives in inference: its norms keep the statistics of that, or training
+    would end below the head (EfficientNet-Lite1, docs/results.md). Built-in networks do so in any case.
+    """
+    model = zoo.create(
         settings.model,
         class_count,
         image_size=settings.image_size,
@@ -95,6 +99,9 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
         flip=settings.flip,
         trust=settings.trust_model,
     )
+    if settings.head_init == "solve":
+        keep_statistics(model)
+    return model
 
 
 def image_size(settings: CommonSettings, model: tf.keras.Model) -> Tuple[int, int]:
@@ -200,11 +207,19 @@ def _model(settings: TrainSettings, data: ImageData, run: RunFolder, resume: boo
         model = user_models.model_of(earlier, names, settings.trust_model)
         if earlier.config().get("precision") != settings.precision:  # see `options.inherit`
             compute_in_float32(model)
+        keep_statistics(model)
         return model
     if resume and ownership.checkpoints(run.checkpoints_path):  # these have all weights
         settings = dataclasses.replace(settings, weights="none")
     model = make_model(settings, len(data.class_names))
-    problem = "" if settings.model in MODEL.names else user_models.loading_problem(model)
+    if settings.model in MODEL.names:
+        return model
+    if settings.head_init == "solve" and keep_statistics(model):
+        LOG.info(
+            "note: batch normalisation keeps its statistics, for which the head is solved; --head-init keep "
+            "trains them, and leaves the head as it is"
+        )
+    problem = user_models.loading_problem(model)
     if problem:
         LOG.info(
             f"note: the model that this run leaves cannot be loaded by the commands that follow: {problem}"

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set
 
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat.layers import layers_inside, read_by_several
+from elastictrainer.steps.keras_compat.layers import KEEPS, layers_inside, read_by_several
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variable
 
 _MOST_PARTS = 8  # of a convolution in groups
@@ -40,9 +40,9 @@ class _Made:
 class FoldedModel:
     """Calls a model, in a graph with such layers replaced by others that compute the same."""
 
-    def __init__(self, model: tf.Module):
-        """Take a model; of one without Keras layers nothing is folded."""
-        self._model = model
+    def __init__(self, model: tf.Module, fold: bool = True):
+        """Take a model; of one without Keras layers, or without `fold`, nothing is folded."""
+        self._model, self._fold = model, fold
         self._kept: Set[int] = set()  # ids of layers whose outputs more than their norm reads
 
     def __call__(self, x: Any, trained: Optional[Sequence[Variable]] = None, **options: Any) -> Any:
@@ -72,7 +72,7 @@ class FoldedModel:
                     continue
                 if type(layer) is tf.keras.layers.BatchNormalization:
                     layer.call = _of_norm(layer, layer.call, made, trained)
-                elif (operation := _operation(layer)) is not None:
+                elif self._fold and (operation := _operation(layer)) is not None:
                     call = _split(layer, operation) if _in_groups(layer) else layer.call
                     kept = id(layer) in self._kept or read_by_several(layer)
                     layer.call = call if kept else _noted(layer, call, made)
@@ -120,6 +120,8 @@ def _of_norm(norm: Layer, call: Call, made: Dict[int, _Made], trained: Optional[
 
     @tf.autograph.experimental.do_not_convert  # it is Python alone, and so are the calls of Keras' layers
     def folded(inputs: tf.Tensor, *arguments: Any, **options: Any) -> Any:
+        if getattr(norm, KEEPS, False):
+            arguments, options = (), {**options, "training": False}
         training = options.get("training", arguments[0] if arguments else None)
         before = made.get(id(inputs))
         updates = not isinstance(training, (bool, int)) or (training and norm.trainable)

@@ -55,7 +55,7 @@ class Objective:
         self.loss: Any = loss
         self.penalty = penalty
         self.fold = fold
-        self._folded_model = FoldedModel(model)
+        self._folded_model = FoldedModel(model, fold)
         parameters = inspect.signature(type(model).__call__).parameters
         self._takes_training = isinstance(model, tf.keras.Model) or "training" in parameters
 
@@ -77,7 +77,7 @@ class Objective:
 
     def _outputs(self, x: Nested, training: bool, trained: Optional[Sequence[Variable]]) -> Nested:
         options = {"training": training} if self._takes_training else {}
-        return self._folded_model(x, trained, **options) if self.fold else self.model(x, **options)
+        return self._folded_model(x, trained, **options)
 
     def gradients(
         self, x: Nested, y: Nested, variables: Sequence[Variable]

@@ -5,7 +5,7 @@ import pytest
 
 from elastictrainer import Objective
 from elastictrainer.steps.graphs import SourceGraph
-from elastictrainer.steps.keras_compat.layers import in_inference_mode, layers_inside
+from elastictrainer.steps.keras_compat.layers import in_inference_mode, keep_statistics, layers_inside
 from elastictrainer.steps.keras_compat.variables import name_of
 from elastictrainer.steps.objective import classification_loss
 
@@ -197,6 +197,26 @@ def test_layers_in_bfloat16_are_folded_with_scales_in_float32(tf, mixed_precisio
     assert before - after == 5
     difference = sum(np.sum((a - b) ** 2) for a, b in zip(found.values(), expected.values()))
     assert difference < 0.1**2 * sum(np.sum(gradient**2) for gradient in expected.values())
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_norms_that_keep_their_statistics_are_as_in_inference(tf, fold):
+    """Also where the network is called in training; what it saves is as it was."""
+    tf.keras.utils.set_random_seed(0)
+    model = varied(tf, updating(tf))
+    before = {name_of(v): v.numpy() for v in model.non_trainable_variables}
+    model.layers[-3].trainable = False  # the norm: frozen, it keeps them too
+    loss, expected, _ = gradients(tf, model, fold=False)
+    model.layers[-3].trainable = True
+    assert keep_statistics(model)
+    found_loss, found, _ = gradients(tf, model, fold)
+    assert found_loss == pytest.approx(loss, rel=1e-5)
+    assert len(found) == len(expected) + 2
+    for name, gradient in expected.items():
+        np.testing.assert_allclose(found[name], gradient, atol=1e-5, err_msg=name)
+    after = {name_of(v): v.numpy() for v in model.non_trainable_variables}
+    assert all(np.array_equal(before[name], after[name]) for name in before if "moving" in name)
+    assert model.get_config() == tf.keras.Sequential.from_config(model.get_config()).get_config()
 
 
 def stepped(tf, model, fold, x, y):

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
+KEEPS = "elastictrainer_keeps_statistics"  # an attribute of norms: see `keep_statistics`
+
 
 def layers_inside(layer: tf.keras.layers.Layer, recursive: bool = False) -> List[tf.keras.layers.Layer]:
     """Return the layers that `layer` holds, in their order; with `recursive` those that these hold too."""
@@ -99,6 +101,18 @@ def _is_functional(layer: tf.keras.layers.Layer) -> bool:
     home = f"keras.src.{'models' if KERAS_3 else 'engine'}.functional"
     functional = importlib.import_module(home).Functional
     return isinstance(layer, (functional, tf.keras.Sequential)) and layer.built
+
+
+def keep_statistics(model: tf.keras.Model) -> bool:
+    """Let norms that would train their statistics keep them in steps; returns whether there is a norm."""
+    norms = [
+        layer
+        for layer in layers_inside(model, recursive=True)
+        if type(layer) is tf.keras.layers.BatchNormalization
+    ]
+    for layer in norms:
+        setattr(layer, KEEPS, True)
+    return bool(norms)
 
 
 def layers_in_bfloat16(model: tf.keras.Model) -> List[tf.keras.layers.Layer]:
