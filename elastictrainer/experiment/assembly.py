@@ -85,7 +85,7 @@ def _require_same_count(settings: CommonSettings, class_count: int) -> None:
 def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
     """Make the model with a head for `class_count` classes.
 
-    A head is solved on what the network gives in inference: its norms keep the statistics of that, or training
+    A head is solved on what the network gives in inference: norms keep the statistics of that, or training
     would end below the head (EfficientNet-Lite1, docs/results.md). Built-in networks do so in any case.
     """
     model = zoo.create(
