@@ -9,7 +9,7 @@ from elastictrainer.errors import UsageError
 from elastictrainer.profiler.profile import Profile
 
 PLAIN_INTERVAL = 4  # epochs between two selections where nothing is cached; the paper has 3 to 4
-_FEWEST_EPOCHS, _MOST_EPOCHS = 1.0, 8.0  # of an interval: more than the most add nothing
+_FEWEST_EPOCHS, _MOST_EPOCHS = 3.0, 8.0  # of an interval: more than the most add nothing
 _MOST_INTERVALS = 4
 _EPOCH = 4 / 3  # of a pass over the images: an epoch of cached training, where the clock ends the run
 # What a selection takes, in full steps: to build its graphs; to score the tensors as well. Measured with
@@ -138,9 +138,9 @@ class Planner:
 
         A pass over the images that writes the cache costs about a forward pass, whatever trains. The rule: an
         epoch of cached training takes four thirds of that pass. Cheaper epochs would reach few tensors,
-        dearer ones would be too few. So the epochs that fit into a run are its training time over that;
-        beyond eight a new interval begins, whose selection knows what was learned and whose cache holds the
-        images augmented in another way.
+        dearer ones would be too few. So the epochs that fit into a run are its training time over that, three
+        at least; beyond eight a new interval begins, whose selection knows what was learned and whose cache
+        holds the images augmented in another way.
 
         Less is prepared in less time: where there is none for scores the late layers train. Where even the
         graphs for these would take the head's time, it is solved alone.

@@ -36,9 +36,10 @@ def planner_of(seconds=None, **changes):
 @pytest.mark.parametrize(
     "changes, epochs, end_epoch, end_s",
     [
-        # An epoch is to take four thirds of a pass, 40 s, up to eight epochs an interval.
-        ({"end_s": 20.0}, 1.0, None, 20.0),
-        ({"end_s": 120.0}, 2.2125, None, 120.0),
+        # An epoch is to take four thirds of a pass, 40 s, three to eight epochs an interval.
+        ({"end_s": 20.0}, 3.0, None, 20.0),
+        ({"end_s": 120.0}, 3.0, None, 120.0),
+        ({"end_s": 200.0}, 4.2125, None, 200.0),
         ({"end_s": 300.0}, 6.7125, None, 300.0),
         ({"end_s": 600.0}, 7.10625, None, 300.0),
         ({"end_s": 6000.0}, 8.0, None, 1500.0),
