@@ -59,7 +59,7 @@ def variants(name, batch_size):
     model.make_train_function()
     data = tf.data.Dataset.from_tensors((x, y)).cache().repeat()
     minibatches = iter(data)
-    found, memory = {f"{KERAS} step": lambda: model.train_function(minibatches)}, {}
+    found, memory = {f"{KERAS} step": lambda model=model: model.train_function(minibatches)}, {}
     for kind, (fold, precision) in KINDS.items():
         if precision != "float32":
             model, _ = network(name, precision)
