@@ -10,7 +10,7 @@ runs of the output folder are kept. The table has each way's best rate, by the m
 
     python scripts/benchmarks/race.py --csv race_cub100.csv --plot race.png --title "MobileNetV2 on CUB100"
 
-With --plot nothing is trained: the file's rows of Keras 2 that have a training time become a picture of
+With --plot nothing is trained: the file's rows of these ways that have a training time become a picture of
 accuracy over minutes of training, at the best rate of each; several seeds become their mean.
 """
 
@@ -63,11 +63,11 @@ def best(rows):
     ]
 
 
-def draw(path, picture, title):
+def draw(path, ways, picture, title):
     """Draw accuracy over minutes of training: a line for each way, a point for each setting."""
     found = defaultdict(lambda: defaultdict(list))
     with open(path, newline="") as file:
-        rows = (row for row in csv.DictReader(file) if row.get("stack", "Keras 2") == "Keras 2")
+        rows = (row for row in csv.DictReader(file) if row["way"] in ways)
         for row in (row for row in rows if row["training_s"]):
             minutes = float(row["training_s"]) / 60
             found[row["way"]][row["setting"], row["rate"]].append((minutes, float(row["accuracy"])))
@@ -121,7 +121,7 @@ def main():
     parser.add_argument("options", nargs="*", help="of et-train, after --")
     given = parser.parse_args()
     if given.plot:
-        return draw(given.csv, given.plot, given.title)
+        return draw(given.csv, given.ways, given.plot, given.title)
     rows = []
     for way in given.ways:
         for rho in given.rho[:1] if way in ("full", "head-alone") else given.rho:
