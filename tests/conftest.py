@@ -58,8 +58,14 @@ def sigint():
 def mixed_precision(tf):
     """Layers that are made in this test compute in bfloat16."""
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+
+
+@pytest.fixture(autouse=True)
+def float32_again():
+    """On a processor with bfloat16 units a run in this process may have chosen these."""
     yield
-    tf.keras.mixed_precision.set_global_policy("float32")
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].keras.mixed_precision.set_global_policy("float32")
 
 
 @pytest.fixture(autouse=True)

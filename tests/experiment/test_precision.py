@@ -20,12 +20,6 @@ from elastictrainer.steps.keras_compat.layers import compute_in_float32
 from elastictrainer.training.evaluation import Evaluator
 
 
-@pytest.fixture(autouse=True)
-def float32_again(tf):
-    yield
-    tf.keras.mixed_precision.set_global_policy("float32")
-
-
 @pytest.fixture
 def settings(image_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
