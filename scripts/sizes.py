@@ -18,15 +18,15 @@ LIMITS = {
     "cli": 489,
     "plotting": 394,
     "fleet": 659,
-    "experiment": 1495,
+    "experiment": 1503,
     "training": 2624,
     "cache": 760,
     "selection": 566,
     "profiler": 1205,
     "models": 785,
-    "steps": 1366,
+    "steps": 1370,
     "data": 950,
-    "runs": 554,
+    "runs": 555,
     "(top)": 150,
 }
 FILES = 130

@@ -16,7 +16,7 @@ from elastictrainer.selection.importance import register
 
 
 class _HeldOutGain:
-    """Scores of a minibatch by the one before it; zero for the first."""
+    """Scores of a minibatch by the one before it, perhaps of the selection before; zero for the first."""
 
     def __init__(self):
         self._before = None

@@ -1,5 +1,6 @@
 """From settings to live objects: random state, images, model, optimizer."""
 
+import contextlib
 import dataclasses
 import logging
 from pathlib import Path
@@ -17,13 +18,14 @@ from elastictrainer.experiment import run_images
 from elastictrainer.experiment.run_images import KeptImages
 from elastictrainer.experiment.settings import CommonSettings, TrainSettings, learning_rate
 from elastictrainer.models import augmentation, user_models, zoo
+from elastictrainer.models.solved_head import SolvableHead
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.registry import MODEL
 from elastictrainer.runs import ownership
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import Record, RunFolder
 from elastictrainer.steps import optimizers
-from elastictrainer.steps.keras_compat.layers import compute_in_float32, keep_statistics
+from elastictrainer.steps.keras_compat.layers import compute_in_float32, keep_statistics, keeps_statistics
 from elastictrainer.steps.keras_compat.variables import use_random_variables
 
 # Keras' names of formats; "auto" is float32 until another one is chosen.
@@ -86,7 +88,7 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
     """Make the model with a head for `class_count` classes.
 
     A head is solved on what the network gives in inference: norms keep the statistics of that, or training
-    would end below the head (EfficientNet-Lite1, docs/results.md). Built-in networks do so in any case.
+    would end below the head (EfficientNet-Lite1, docs/results.md). Built-in networks are made so.
     """
     model = zoo.create(
         settings.model,
@@ -99,8 +101,15 @@ def make_model(settings: CommonSettings, class_count: int) -> tf.keras.Model:
         flip=settings.flip,
         trust=settings.trust_model,
     )
-    if settings.head_init == "solve":
-        keep_statistics(model)
+    if settings.model in MODEL.names or settings.head_init != "solve":
+        return model
+    with contextlib.suppress(UsageError):  # of a head that cannot be solved
+        SolvableHead(model)
+        if keep_statistics(model):
+            LOG.info(
+                "note: batch normalisation keeps its statistics, for which the head is solved; --head-init "
+                "keep leaves both as you made them"
+            )
     return model
 
 
@@ -124,7 +133,9 @@ def profile_metadata(
     settings: CommonSettings, model: tf.keras.Model, input_shape: Tuple[int, ...], class_count: int
 ) -> Record:
     """Return the metadata that a profile must match to be used."""
+    own = {} if settings.model in MODEL.names else {"keeps_statistics": keeps_statistics(model)}
     return {
+        **own,
         "model": settings.model,
         "input_shape": list(input_shape),
         "batch_size": settings.batch_size,
@@ -207,18 +218,14 @@ def _model(settings: TrainSettings, data: ImageData, run: RunFolder, resume: boo
         model = user_models.model_of(earlier, names, settings.trust_model)
         if earlier.config().get("precision") != settings.precision:  # see `options.inherit`
             compute_in_float32(model)
-        keep_statistics(model)
+        if settings.head_init == "solve":
+            keep_statistics(model)
         return model
     if resume and ownership.checkpoints(run.checkpoints_path):  # these have all weights
         settings = dataclasses.replace(settings, weights="none")
     model = make_model(settings, len(data.class_names))
     if settings.model in MODEL.names:
         return model
-    if settings.head_init == "solve" and keep_statistics(model):
-        LOG.info(
-            "note: batch normalisation keeps its statistics, for which the head is solved; --head-init keep "
-            "trains them, and leaves the head as it is"
-        )
     problem = user_models.loading_problem(model)
     if problem:
         LOG.info(

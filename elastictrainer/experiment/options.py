@@ -283,4 +283,6 @@ def inherit(settings: TrainSettings, typed: Sequence[str], trust: bool = False) 
     if earlier.precision == "bfloat16" and not environment.has_bfloat16():
         earlier = dataclasses.replace(earlier, precision="float32")
         LOG.info(f"note: {run.path} computed in bfloat16, which this device has not: float32 from here on")
-    return dataclasses.replace(settings, **{name: getattr(earlier, name) for name in _SAVED_WITH_THE_MODEL})
+    head_init = "keep" if earlier.head_init == "keep" else settings.head_init
+    saved = {name: getattr(earlier, name) for name in _SAVED_WITH_THE_MODEL}
+    return dataclasses.replace(settings, head_init=head_init, **saved)

@@ -29,6 +29,7 @@ from elastictrainer.runs import environment, resident
 from elastictrainer.runs.log import LOG
 from elastictrainer.runs.run_folder import Record, RunFolder
 from elastictrainer.selection import schemes
+from elastictrainer.steps.keras_compat.layers import layers_in_bfloat16
 from elastictrainer.steps.objective import training_loss
 from elastictrainer.training.callbacks import RisingLoss, named_callbacks, require_supported_callbacks
 from elastictrainer.training.checkpoints import Checkpointing
@@ -105,7 +106,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
 
     record, rising = RunRecord(run, seed=settings.seed), RisingLoss(len(data.class_names))
     images, evaluation = _evaluation(settings, data, run, checkpointing.stop_if_asked)
-    deadline = _deadline(settings, extra_time, profile, images, record)
+    deadline = _deadline(settings, extra_time, model, profile, images, record)
     trained_by: Union[str, schemes.Scheme] = settings.scheme
     interval, cache = settings.interval, _cache(settings, run)
     if profile is None and scheme.selects:  # there was no room, or no time
@@ -186,6 +187,7 @@ def _evaluation(
 def _deadline(
     settings: TrainSettings,
     extra_time: Optional[str],
+    model: tf.keras.Model,
     profile: Optional[Profile],
     images: int,
     record: RunRecord,
@@ -194,7 +196,7 @@ def _deadline(
     if not settings.time:
         return None
     image_s = None  # is measured where no profile tells: steps in bfloat16 do not, evaluation is in float32
-    if profile is not None and settings.precision == "float32":
+    if profile is not None and not layers_in_bfloat16(model):
         image_s = EVALUATION * 1e-3 / settings.batch_size * profile.full_ms * profile.forward_share
     more_s = parse_seconds(extra_time) if extra_time else 0.0
     reserve_s = functools.partial(_reserve_s, record, len(settings.export_formats))

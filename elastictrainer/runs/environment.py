@@ -44,6 +44,7 @@ def _processor() -> Dict[str, str]:
 
 def has_bfloat16() -> bool:
     """Return whether the GPU that TensorFlow sees, else the processor, says that it computes in bfloat16."""
+    load_tensorflow()
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")

@@ -112,7 +112,7 @@ class Planner:
         spent_s, end_s: of the clock; `end_s`: when the last step must be done, None: steps end the run.
         ending_s: kept for what comes after the last step.
         full_ms: a full step takes on this device; None: what the profile says.
-        image_s: evaluating an image takes; None: not known.
+        image_s: evaluating an image takes, in the format of steps; None: not known.
     """
 
     scheme: Scheme

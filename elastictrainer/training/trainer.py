@@ -105,7 +105,8 @@ class Trainer:
                 every step, as in the paper. A CacheSettings says where and how it is stored.
             head: "solve": before the first step the last layer gets the weights of a classifier solved on the
                 features of the network as it is; it must be a linear Dense layer, and the loss a
-                cross-entropy from logits. "keep": it stays as it is.
+                cross-entropy from logits. Norms that train their statistics then may end the run below it:
+                call them with training=False. "keep": it stays as it is.
             rates: the learning rate over the run; None: the optimizer has its own, which should not depend on
                 the number of steps in a run by the clock.
             deadline: the time that the whole process may take; None: `rho` decides, or the epochs do.

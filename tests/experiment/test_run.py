@@ -64,6 +64,20 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
         assert words in said
 
 
+@pytest.mark.parametrize(
+    "model, head_init, kept",
+    [("normalised", "solve", True), ("normalised", "keep", False), ("normalised_anew", "solve", False)],
+)
+def test_norms_keep_the_statistics_that_the_head_is_solved_for(
+    tf, settings, run, capsys, model, head_init, kept
+):
+    train(settings(model=f"usermodels:{model}", head_init=head_init, epochs=2), run, resume=False)
+    found = tf.keras.models.load_model(run.model_path).get_layer("norm").moving_mean
+    began = 0.5 if model == "normalised" else 0.0
+    assert bool(tf.reduce_all(found == began)) == kept
+    assert ("note: batch normalisation keeps its statistics" in capsys.readouterr().out) == kept
+
+
 def test_where_no_full_step_fits_the_head_alone_is_solved(settings, run, monkeypatch):
     chosen = settings(scheme="elastic", memory="64GB", epochs=2, interval=None)
     monkeypatch.setattr(resident, "give_back_freed_memory", lambda: None)  # it is for the rest of the process

@@ -17,6 +17,21 @@ def _network(input_shape, num_classes):
 good = _network
 
 
+def normalised(input_shape, num_classes, mean=0.5):
+    """With a batch norm that knows the mean of its inputs, as that of a pre-trained network does."""
+    pixels = tf.keras.Input(input_shape)
+    norm = layers.BatchNormalization(name="norm")
+    features = norm(layers.Conv2D(4, 3, strides=2, activation="relu", name="first")(pixels / 255))
+    logits = layers.Dense(num_classes, name="head")(layers.GlobalAveragePooling2D()(features))
+    norm.moving_mean.assign(tf.fill(norm.moving_mean.shape, mean))
+    return tf.keras.Model(pixels, logits)
+
+
+def normalised_anew(input_shape, num_classes):
+    """The same, which nobody has trained."""
+    return normalised(input_shape, num_classes, mean=0.0)
+
+
 def _ending(end):
     """A function that makes a network whose output is what `end` makes of its logits."""
 

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 from typing import Any, Iterator, List, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from elastictrainer.steps.keras_compat.version import KERAS_3
@@ -104,15 +105,24 @@ def _is_functional(layer: tf.keras.layers.Layer) -> bool:
 
 
 def keep_statistics(model: tf.keras.Model) -> bool:
-    """Let norms that would train their statistics keep them in steps; returns whether there is a norm."""
+    """Let norms that know their inputs' statistics keep them in steps; returns whether there is one.
+
+    Those of a network that was never trained are 0 and 1, and have to be learned.
+    """
     norms = [
         layer
         for layer in layers_inside(model, recursive=True)
         if type(layer) is tf.keras.layers.BatchNormalization
+        and layer.built
+        and (np.any(np.asarray(layer.moving_mean) != 0) or np.any(np.asarray(layer.moving_variance) != 1))
     ]
     for layer in norms:
         setattr(layer, KEEPS, True)
     return bool(norms)
+
+
+def keeps_statistics(model: tf.keras.Model) -> bool:
+    return any(getattr(layer, KEEPS, False) for layer in layers_inside(model, recursive=True))
 
 
 def layers_in_bfloat16(model: tf.keras.Model) -> List[tf.keras.layers.Layer]:
