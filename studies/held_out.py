@@ -1,10 +1,9 @@
-"""Fairer importances for `--scheme held_out:HeldOut`: updates are judged by minibatches they are not from.
+"""A fairer importance for `--scheme held_out:HeldOut`: updates are judged by minibatches they are not from.
 
 The paper's importance takes update and gradient from the same minibatch. An optimizer that normalises, such
 as AdamW, moves each weight by about as much; then that product is the sum of |gradient|, which is large for
 large tensors whatever they learn: most of it is the noise of the minibatch. Here a tensor's score is
 <sign(gradient on a minibatch), gradient on the next>, summed over pairs: the mean is free of that noise.
-`PerWeight` divides the sum of |gradient| by the root of the tensor's size instead.
 
     PYTHONPATH=studies et-train --scheme held_out:HeldOut --importance-batches 9 --rho 0.1 ...
 """
@@ -28,19 +27,9 @@ class _HeldOutGain:
         return tf.stack([tf.reduce_sum(tf.sign(b) * g) for b, g in zip(before, gradients)])
 
 
-@register("per-weight")
-def _per_weight(gradients, variables):
-    return tf.stack([tf.reduce_sum(tf.abs(g)) / float(tf.size(g)) ** 0.5 for g in gradients])
-
-
 register("held-out")(_HeldOutGain())
 
 
 class HeldOut(Elastic):
     def __init__(self):
         super().__init__("held-out")
-
-
-class PerWeight(Elastic):
-    def __init__(self):
-        super().__init__("per-weight")

@@ -150,7 +150,7 @@ def profile_metadata(
 def precision_of(profile: Profile) -> str:
     """Return the format that the steps of a profile computed in."""
     names = {policy: name for name, policy in _POLICIES.items() if name != "auto"}
-    return names[profile.metadata.get("precision", "float32")]
+    return names.get(profile.metadata.get("precision", "float32"), "float32")  # another one fits no run
 
 
 def load_inputs(

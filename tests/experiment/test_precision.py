@@ -15,6 +15,7 @@ from elastictrainer.experiment.settings import TrainSettings
 from elastictrainer.models import predictor
 from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs import environment
+from elastictrainer.runs.log import printed
 from elastictrainer.runs.run_folder import RunFolder
 from elastictrainer.steps.keras_compat.layers import compute_in_float32
 from elastictrainer.training.evaluation import Evaluator
@@ -145,7 +146,9 @@ def test_a_run_goes_on_in_float32_where_the_device_has_no_bfloat16(
     tf.keras.backend.clear_session()
     again = TrainSettings(dataset=settings.dataset, init_from=str(run.path), batch_size=4, epochs=1)
     later = RunFolder.create(tmp_path / "later")
-    train(inherit(dataclasses.replace(again, scheme="traditional-tl"), []), later, resume=False)
+    with printed():
+        train(inherit(dataclasses.replace(again, scheme="traditional-tl"), []), later, resume=False)
+    assert "computed in bfloat16, which this device has not: float32" in capsys.readouterr().out
     assert set(precisions(tf.keras.models.load_model(later.model_path)).values()) == {"float32"}
 
 

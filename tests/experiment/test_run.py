@@ -66,7 +66,7 @@ def test_a_run_leaves_all_that_it_is_told_to(settings, run, capsys):
 
 @pytest.mark.parametrize(
     "model, head_init, kept",
-    [("normalised", "solve", True), ("normalised", "keep", False), ("normalised_anew", "solve", False)],
+    [("normalised", "solve", True), ("normalised", "keep", False), ("normalised_untrained", "solve", False)],
 )
 def test_norms_keep_the_statistics_that_the_head_is_solved_for(
     tf, settings, run, capsys, model, head_init, kept

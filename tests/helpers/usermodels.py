@@ -27,7 +27,7 @@ def normalised(input_shape, num_classes, mean=0.5):
     return tf.keras.Model(pixels, logits)
 
 
-def normalised_anew(input_shape, num_classes):
+def normalised_untrained(input_shape, num_classes):
     """The same, which nobody has trained."""
     return normalised(input_shape, num_classes, mean=0.0)
 
