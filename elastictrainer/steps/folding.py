@@ -1,4 +1,5 @@
-"""Layers computed in less time: batch norms folded into those before them, convolutions in groups split.
+"""Layers computed in less time: batch norms folded into those before them, convolutions in groups split,
+convolutions with slow gradients in float32.
 
 A batch norm that keeps its statistics makes gamma (conv(x, W) + bias - mean) / sqrt(var + eps) + beta. The
 graph has conv(x, W s) + b instead, with s = gamma / sqrt(var + eps) and b = beta + (bias - mean) s for each
@@ -8,6 +9,9 @@ mode" of arXiv 2305.11624).
 
 Where there is no GPU, Keras has XLA compile a convolution in groups, again for each graph. As one dense
 convolution it took 4 to 8 % of that time (layers of RegNet, one x86 core, both stacks), and can be profiled.
+
+TensorFlow 2.21 has no fast kernel for the gradient, in bfloat16, of a depthwise convolution with strides: the
+four of MobileNetV2 took 9.5 of a step's 22.5 ms an image (one core of machine F). TensorFlow 2.15 has one.
 """
 
 import contextlib
@@ -18,6 +22,7 @@ import tensorflow as tf
 
 from elastictrainer.steps.keras_compat.layers import KEEPS, layers_inside, read_by_several
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variable
+from elastictrainer.steps.keras_compat.version import KERAS_3
 
 _MOST_PARTS = 8  # of a convolution in groups
 # What computes a layer's outputs, where a user has put something else on the object.
@@ -73,7 +78,8 @@ class FoldedModel:
                 if type(layer) is tf.keras.layers.BatchNormalization:
                     layer.call = _of_norm(layer, layer.call, made, trained)
                 elif self._fold and (operation := _operation(layer)) is not None:
-                    call = _split(layer, operation) if _in_groups(layer) else layer.call
+                    own = _in_groups(layer) or _has_slow_gradient(layer)
+                    call = _by_operation(layer, operation) if own else layer.call
                     kept = id(layer) in self._kept or read_by_several(layer)
                     layer.call = call if kept else _noted(layer, call, made)
                 else:
@@ -90,17 +96,22 @@ def _in_groups(layer: Layer) -> bool:
     return type(layer) is tf.keras.layers.Conv2D and layer.groups > 1 and not on_gpu
 
 
-def _split(layer: Layer, operation: Call) -> Call:
-    """Return the `call` of a convolution in groups by `operation`, with its bias."""
+def _has_slow_gradient(layer: Layer) -> bool:
+    strided = type(layer) is tf.keras.layers.DepthwiseConv2D and max(layer.strides) > 1
+    return KERAS_3 and strided and layer.compute_dtype == "bfloat16"
+
+
+def _by_operation(layer: Layer, operation: Call) -> Call:
+    """Return the `call` of a convolution by `operation`, with its bias."""
 
     @tf.autograph.experimental.do_not_convert
-    def split(inputs: tf.Tensor) -> tf.Tensor:
-        outputs = operation(inputs, tf.ones(layer.filters))
+    def compute(inputs: tf.Tensor) -> tf.Tensor:
+        outputs = operation(inputs, None)
         if layer.bias is None:
             return outputs
         return tf.nn.bias_add(outputs, tf.cast(_value(layer.bias), outputs.dtype))
 
-    return split
+    return compute
 
 
 def _noted(layer: Layer, call: Call, made: Dict[int, _Made]) -> Call:
@@ -151,7 +162,7 @@ def _of_norm(norm: Layer, call: Call, made: Dict[int, _Made], trained: Optional[
 def _operation(layer: Layer) -> Any:
     """Return the function of (inputs, scale) that computes a layer with scaled kernels and without its bias.
 
-    `scale` has a number for each output channel. None where the layer cannot be folded: another type, an
+    `scale` has a number for each output channel, or is None. There is no function where the layer cannot be folded: another type, an
     activation of its own, channels first, or a kernel that Keras 3 makes of several variables.
     """
     kinds = tf.keras.layers
@@ -170,9 +181,13 @@ def _operation(layer: Layer) -> Any:
         options = layer.strides, padding, rates
         return lambda x, scale: _grouped(x, _scaled(layer, scale, x), layer.groups, *options)
     if type(layer) is kinds.DepthwiseConv2D:
-        return lambda x, scale: tf.nn.depthwise_conv2d(
-            x, _scaled(layer, scale, x), strides, padding, dilations=rates
-        )
+
+        def depthwise(x: tf.Tensor, scale: Optional[tf.Tensor]) -> tf.Tensor:
+            wide = tf.cast(x, tf.float32) if _has_slow_gradient(layer) else x
+            made = tf.nn.depthwise_conv2d(wide, _scaled(layer, scale, wide), strides, padding, dilations=rates)
+            return tf.cast(made, x.dtype)
+
+        return depthwise
     return lambda x, scale: tf.nn.separable_conv2d(
         x,
         tf.cast(_value(layer.depthwise_kernel), x.dtype),
@@ -219,8 +234,10 @@ def _kernel(layer: Layer) -> Variable:
     return layer.kernel
 
 
-def _scaled(layer: Layer, scale: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
+def _scaled(layer: Layer, scale: Optional[tf.Tensor], inputs: tf.Tensor) -> tf.Tensor:
     kernel = _value(_kernel(layer))
+    if scale is None:
+        return tf.cast(kernel, inputs.dtype)
     if type(layer) is tf.keras.layers.DepthwiseConv2D:
         scale = tf.reshape(scale, kernel.shape[2:])  # (channels, multiplier)
     return tf.cast(kernel * scale, inputs.dtype)

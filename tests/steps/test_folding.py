@@ -7,6 +7,7 @@ from elastictrainer import Objective
 from elastictrainer.steps.graphs import SourceGraph
 from elastictrainer.steps.keras_compat.layers import in_inference_mode, keep_statistics, layers_inside
 from elastictrainer.steps.keras_compat.variables import name_of
+from elastictrainer.steps.keras_compat.version import KERAS_3
 from elastictrainer.steps.objective import classification_loss
 
 BATCH = 11  # no number of channels below
@@ -283,6 +284,31 @@ def test_a_convolution_in_groups_is_a_few_ops(tf, norm, channels, filters, group
     reached = SourceGraph(function.graph).upstream([function.outputs[0].op.name])
     used = [op.type for op in function.graph.get_operations() if op.name in reached]
     assert [kind for kind in used if "Conv" in kind] == ops and "PartitionedCall" not in " ".join(used)
+
+
+@pytest.mark.parametrize("trained", [None, ("gamma", "bias")])
+@pytest.mark.parametrize(("strides", "dtype"), [(1, "bfloat16"), (2, "float32" if KERAS_3 else "bfloat16")])
+def test_depthwise_convolutions_with_slow_gradients_are_in_float32(
+    tf, mixed_precision, strides, dtype, trained
+):
+    network = of_layers(
+        lambda layers: layers.Conv2D(5, 1),
+        lambda layers: layers.DepthwiseConv2D(3, strides=strides, padding="same", depth_multiplier=2),
+    )
+    tf.keras.utils.set_random_seed(0)
+    rounding = varied(tf, network(tf))
+    tf.keras.mixed_precision.set_global_policy("float32")
+    exact = network(tf)
+    exact.set_weights(rounding.get_weights())
+    expected, found = (gradients(tf, model, True, trained)[1] for model in (exact, rounding))
+    difference = sum(np.sum((a - b) ** 2) for a, b in zip(found.values(), expected.values()))
+    assert difference < 0.1**2 * sum(np.sum(gradient**2) for gradient in expected.values())
+    objective = Objective(rounding, classification_loss())
+    spec = tf.TensorSpec((BATCH, 8, 8, 4)), tf.TensorSpec((BATCH,), tf.int64)
+    variables = [v for v in rounding.trainable_variables if trained is None or name_of(v).endswith(trained)]
+    function = tf.function(lambda x, y: objective.gradients(x, y, variables)[2]).get_concrete_function(*spec)
+    used = [op for op in function.graph.get_operations() if op.type.startswith("DepthwiseConv2dNative")]
+    assert len(used) > 1 and {op.outputs[0].dtype.name for op in used} == {dtype}
 
 
 @pytest.mark.parametrize("how", ["lora", "int8"])
