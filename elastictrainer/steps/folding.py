@@ -78,8 +78,7 @@ class FoldedModel:
                 if type(layer) is tf.keras.layers.BatchNormalization:
                     layer.call = _of_norm(layer, layer.call, made, trained)
                 elif self._fold and (operation := _operation(layer)) is not None:
-                    own = _in_groups(layer) or _has_slow_gradient(layer)
-                    call = _by_operation(layer, operation) if own else layer.call
+                    call = _by_operation(layer, operation) if _is_slow(layer) else layer.call
                     kept = id(layer) in self._kept or read_by_several(layer)
                     layer.call = call if kept else _noted(layer, call, made)
                 else:
@@ -91,14 +90,13 @@ class FoldedModel:
                 del layer.call
 
 
-def _in_groups(layer: Layer) -> bool:
+def _is_slow(layer: Layer) -> bool:
+    """Return whether Keras has XLA compute a layer in groups, or its gradient has no fast kernel."""
     on_gpu = tf.config.list_physical_devices("GPU")
-    return type(layer) is tf.keras.layers.Conv2D and layer.groups > 1 and not on_gpu
-
-
-def _has_slow_gradient(layer: Layer) -> bool:
+    if type(layer) is tf.keras.layers.Conv2D:
+        return layer.groups > 1 and not on_gpu
     strided = type(layer) is tf.keras.layers.DepthwiseConv2D and max(layer.strides) > 1
-    return KERAS_3 and strided and layer.compute_dtype == "bfloat16"
+    return KERAS_3 and strided and layer.compute_dtype == "bfloat16" and not on_gpu
 
 
 def _by_operation(layer: Layer, operation: Call) -> Call:
@@ -106,7 +104,7 @@ def _by_operation(layer: Layer, operation: Call) -> Call:
 
     @tf.autograph.experimental.do_not_convert
     def compute(inputs: tf.Tensor) -> tf.Tensor:
-        outputs = operation(inputs, None)
+        outputs = operation(inputs, tf.ones(layer.compute_output_shape(inputs.shape)[-1]))
         if layer.bias is None:
             return outputs
         return tf.nn.bias_add(outputs, tf.cast(_value(layer.bias), outputs.dtype))
@@ -162,15 +160,14 @@ def _of_norm(norm: Layer, call: Call, made: Dict[int, _Made], trained: Optional[
 def _operation(layer: Layer) -> Any:
     """Return the function of (inputs, scale) that computes a layer with scaled kernels and without its bias.
 
-    `scale` has a number for each output channel, or is None. There is no function where the layer cannot be folded: another type, an
+    `scale` has a number for each output channel. None where the layer cannot be folded: another type, an
     activation of its own, channels first, or a kernel that Keras 3 makes of several variables.
     """
     kinds = tf.keras.layers
     if type(layer) not in (kinds.Conv2D, kinds.DepthwiseConv2D, kinds.SeparableConv2D, kinds.Dense):
         return None
-    if layer.activation is not tf.keras.activations.linear:
-        return None
-    if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None):
+    several = getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None)
+    if several or layer.activation is not tf.keras.activations.linear:
         return None
     if type(layer) is kinds.Dense:
         return lambda x, scale: tf.linalg.matmul(x, _scaled(layer, scale, x))
@@ -182,20 +179,18 @@ def _operation(layer: Layer) -> Any:
         return lambda x, scale: _grouped(x, _scaled(layer, scale, x), layer.groups, *options)
     if type(layer) is kinds.DepthwiseConv2D:
 
-        def depthwise(x: tf.Tensor, scale: Optional[tf.Tensor]) -> tf.Tensor:
-            wide = tf.cast(x, tf.float32) if _has_slow_gradient(layer) else x
-            made = tf.nn.depthwise_conv2d(wide, _scaled(layer, scale, wide), strides, padding, dilations=rates)
-            return tf.cast(made, x.dtype)
+        def depthwise(x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+            wide = tf.cast(x, tf.float32) if _is_slow(layer) else x
+            kernel = _scaled(layer, scale, wide)
+            return tf.cast(tf.nn.depthwise_conv2d(wide, kernel, strides, padding, dilations=rates), x.dtype)
 
         return depthwise
-    return lambda x, scale: tf.nn.separable_conv2d(
-        x,
-        tf.cast(_value(layer.depthwise_kernel), x.dtype),
-        _scaled(layer, scale, x),
-        strides,
-        padding,
-        dilations=rates,
-    )
+
+    def separable(x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+        depthwise, pointwise = tf.cast(_value(layer.depthwise_kernel), x.dtype), _scaled(layer, scale, x)
+        return tf.nn.separable_conv2d(x, depthwise, pointwise, strides, padding, dilations=rates)
+
+    return separable
 
 
 def _grouped(
@@ -234,10 +229,8 @@ def _kernel(layer: Layer) -> Variable:
     return layer.kernel
 
 
-def _scaled(layer: Layer, scale: Optional[tf.Tensor], inputs: tf.Tensor) -> tf.Tensor:
+def _scaled(layer: Layer, scale: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
     kernel = _value(_kernel(layer))
-    if scale is None:
-        return tf.cast(kernel, inputs.dtype)
     if type(layer) is tf.keras.layers.DepthwiseConv2D:
         scale = tf.reshape(scale, kernel.shape[2:])  # (channels, multiplier)
     return tf.cast(kernel * scale, inputs.dtype)
