@@ -142,8 +142,8 @@ class Selector:
         """Return a line on the selection."""
         record, worth = self._record, ""
         remark = "".join(_REMARKS[name].format(record["rho_target"]) for name in EXCEPTIONS if record[name])
-        if "importance" in record:
-            share = record["importance_selected"] / max(record["importance_positive"], 1e-30)
+        if record.get("importance_positive"):  # else there is nothing to have a share of
+            share = record["importance_selected"] / record["importance_positive"]
             worth = f", with {100 * share:.0f} % of the importance"
         return (
             f"selected {self.mask.sum()} of {len(self.mask)} tensors, predicted "
