@@ -115,14 +115,16 @@ class Figure:
     def elastic(self, dataset: str, model: str, rho: str) -> None:
         """Train elastically without and with caching."""
         self.paper_elastic(dataset, model, rho)
-        self.train(dataset, model, f"elastic-{rho}-cache", "--rho", rho)
+        self.train(dataset, model, f"elastic-{rho}-cache", "--rho", rho, "--activation-cache", "auto")
 
     def baselines(self, dataset: str, model: str, *schemes: str) -> None:
         """Train schemes to compare with, unless EGO is set; traditional-tl without and with caching."""
         for scheme in () if is_set("EGO") else schemes:
             self.train(dataset, model, scheme, "--scheme", scheme, "--activation-cache", "off")
             if scheme == "traditional-tl":
-                self.train(dataset, model, f"{scheme}-cache", "--scheme", scheme)
+                self.train(
+                    dataset, model, f"{scheme}-cache", "--scheme", scheme, "--activation-cache", "auto"
+                )
 
     def four_schemes(self, dataset: str, model: str) -> None:
         """Train elastically at rho 0.5, and the three baselines of most figures."""

@@ -11,7 +11,7 @@ runs of the output folder are kept. The table has each way's best rate, by the m
     python scripts/benchmarks/race.py --csv race_cub100.csv --plot race.png --title "MobileNetV2 on CUB100"
 
 With --plot nothing is trained: the file's rows of these ways that have a training time become a picture of
-accuracy over minutes of training, at the best rate of each; several seeds become their mean.
+accuracy over minutes of training, at the best rate of each setting.
 """
 
 import argparse
@@ -27,6 +27,12 @@ from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 40, 60, 120, 240)
+_TRAINS = {  # what the picture says of a way
+    "elastic": "chosen tensors",
+    "freeze-below": "late layers that fit",
+    "last-layers": "last quarter of the tensors",
+    "full": "everything",
+}
 _COLUMNS = ["way", "setting", "rate", "seed", "accuracy", "head", "fall", "training_s"]
 
 
@@ -64,40 +70,39 @@ def best(rows):
 
 
 def draw(path, ways, picture, title):
-    """Draw accuracy over minutes of training: a line for each way, a point for each setting."""
-    found = defaultdict(lambda: defaultdict(list))
+    """Draw accuracy over minutes of training: each seed small, its setting's mean large, shares joined."""
+    runs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))  # by way, setting and rate
     with open(path, newline="") as file:
-        rows = (row for row in csv.DictReader(file) if row["way"] in ways)
-        for row in (row for row in rows if row["training_s"]):
-            minutes = float(row["training_s"]) / 60
-            found[row["way"]][row["setting"], row["rate"]].append((minutes, float(row["accuracy"])))
-    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    for way, settings in found.items():
-        best_rate = {}
-        for (name, _), runs in settings.items():
-            point = (*np.mean(runs, axis=0), name)
-            best_rate[name] = max(point, best_rate.get(name, point), key=lambda point: point[1])
-        points = sorted(best_rate.values())
+        for row in csv.DictReader(file):
+            if row["way"] in ways and row["training_s"]:
+                point = float(row["training_s"]) / 60, float(row["accuracy"])
+                runs[row["way"]][row["setting"]][row["rate"]].append(point)
+    figure, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
+    for way in (way for way in ways if way in runs):
+        best_rate = {
+            name: max(map(np.array, rates.values()), key=lambda points: points[:, 1].mean())
+            for name, rates in runs[way].items()
+        }
         style = of_scheme(way)
-        minutes, accuracies = [p[0] for p in points], [p[1] for p in points]
-        axes.plot(minutes, accuracies, style.marker + "-", color=style.colour, label=way)
-        words = ""
-        for x, y, name in points:
-            before, words = words, f"rho {name}" if name[0] == "0" else name.split(" with")[0]
-            if words == before:  # such as 10m with a profile: one word for neighbours
-                continue
+        seeds, means = np.concatenate(list(best_rate.values())), {n: p.mean(0) for n, p in best_rate.items()}
+        axes.plot(*seeds.T, ".", color=style.colour, alpha=0.4)
+        shares = np.array([mean for name, mean in sorted(means.items()) if name[0] == "0"]).reshape(-1, 2)
+        axes.plot(*shares.T, ":", color=style.colour)
+        label = f"{_TRAINS[way]} ({way})" if way in _TRAINS else way
+        axes.plot(*np.array(list(means.values())).T, style.marker, color=style.colour, label=label)
+        for name, point in means.items():
             left = way == "freeze-below"  # above its neighbour
-            place = {"xytext": (-7, 6) if left else (7, -12), "ha": "right" if left else "left"}
-            about = {"textcoords": "offset points", "fontsize": 8, "color": "0.25", **place}
-            axes.annotate(words, (x, y), **about)
+            place = {"xytext": (-6, 6) if left else (7, -11), "ha": "right" if left else "left"}
+            words = f"rho {name}" if name[0] == "0" else name.replace(" with a profile", ", own profile")
+            axes.annotate(words, point, textcoords="offset points", fontsize=8, color="0.25", **place)
     axes.margins(y=0.1)
     axes.set_xscale("log")
     least, most = axes.get_xlim()
-    axes.set_xlim(0.8 * least, 1.4 * most)
+    axes.set_xlim(0.8 * least, 1.5 * most)
     ticks = [minutes for minutes in _TICKS if least < minutes < most]
     axes.set_xticks(ticks, labels=map(str, ticks), minor=False)
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("minutes of training: evaluation not counted")
+    axes.set_xlabel("minutes of training (log scale): evaluation not counted")
     axes.set_ylabel("accuracy on all test images (%)")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right", frameon=False)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from builders import make_images, roughly_profiled, write_digits
+from builders import roughly_profiled, write_digits
 from processes import Process
 
 pytest.importorskip("tensorflow")
@@ -229,43 +229,32 @@ def test_finished_runs_are_used_again_and_a_failed_one_is_named(output, quick):
 
 
 @pytest.mark.long
-def test_seeds_are_averaged_on_real_images(tmp_path):
-    make_images(tmp_path / "images", train=24)
-    settings = {"IMAGES": "images", "MODEL": "usermodels:good", "EPOCHS": "1", "SHORT": "", "RHOS": "0.9"}
-    settings["SCHEMES"] = "elastic userschemes:ByLargestGradient"
-    settings["ONLY"] = "seed?/[efB]*[19]"  # full-1, elastic-0.9, ByLargestGradient-0.9
-    settings.update(OUTPUT="out", PYTHONPATH=str(Path(__file__).parents[1] / "helpers"))
-    options = ("--image-size", "16", "--learning-rate", "0.003", "--calibration-seconds", "2")
-    command = ["bash", SCRIPTS / "benchmarks" / "real_images.sh", *options]
-    said = run(command, tmp_path, SEEDS="0 1", **settings)
-    for runs in (r"elastic, rho 0.9 \(2 runs\) .* ± ", r"full \(2 runs\) "):
-        assert re.search(f"^{runs}", said, re.M), said
-    assert {path.name for path in (tmp_path / "out").glob("*.*")} == {
-        "curves.png",
-        "results.json",
-        "runs.csv",
-        "table2.json",
-    }
-    rows = (tmp_path / "out" / "runs.csv").read_text().splitlines()
-    assert [row.rsplit(",", 10)[0] for row in rows[1:]] == [
-        f"{name},{seed}" for name in ("ByLargestGradient-0.9", "elastic-0.9", "full-1") for seed in (0, 1)
+def test_a_race_keeps_what_is_finished_and_names_the_best_rate(tmp_path):
+    command = [sys.executable, SCRIPTS / "benchmarks" / "race.py", "--ways", "head-alone", "short"]
+    command += ["--rates", "1e-3", "3e-3", "--epochs", "2", "--output", "race", "--csv", "race.csv"]
+    command += ["--", "--model", "demo", "--dataset", "demo"]
+    said = run(command, tmp_path)
+    rows = (tmp_path / "race.csv").read_text().splitlines()
+    assert [row.split(",")[:4] for row in rows[1:]] == [
+        ["head-alone", "0.5", "1e-3", "0"],
+        ["short", "0.5", "1e-3", "0"],
+        ["short", "0.5", "3e-3", "0"],
     ]
-    assert re.search(r"^ByLargestGradient-0.9 +2 +\S+ ± ", said, re.M)
-    again = run(command, tmp_path, SEEDS="0 1", **settings)
-    assert again.count("kept: out/seed") == 6 and "epoch 1/1" not in again
+    assert re.search(r"^short +0.5 +[13]e-3 +[89]\d", said, re.M), said
+    finished = {path: path.stat().st_mtime for path in tmp_path.rglob("summary.json")}
+    run(command, tmp_path)
+    assert finished == {path: path.stat().st_mtime for path in tmp_path.rglob("summary.json")}
 
 
-def test_rows_of_runs_are_summarised_and_drawn(script, tmp_path, monkeypatch, capsys):
-    rows = ["run,seed,accuracy,training s,achieved,predicted,replayed,recorded MB,selecting"]
-    rows += ["full-12,0,90,100,1,1,,,", "full-6,0,80,50,,,,,", "full,0,90,100,1,1,,,", "other,0,1,1,,,,,"]
-    rows += ["elastic-0.5,0,88,50,0.5,0.5,75,1,5", "elastic-0.5,1,89,52,0.5,0.5,75,1,5"]
-    rows += ["elastic-0.5-without,0,85,50,0.5,0.5,,,2", "traditional-tl,0,70,6,0.06,0.07,83,8,5"]
-    (tmp_path / "runs.csv").write_text("\n".join(rows) + "\n")
-    options = ["--csv", str(tmp_path / "runs.csv"), "--plot", str(tmp_path / "picture.png")]
-    monkeypatch.setattr("sys.argv", ["summarise_runs.py", *options])
-    script("summarise_runs").main()
-    assert "88.5 ± 0.71" in capsys.readouterr().out
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+def test_rows_of_a_race_are_drawn(script, tmp_path, monkeypatch):
+    rows = ["way,setting,rate,seed,accuracy,training_s"]
+    rows += ["elastic,0.5,1e-3,0,88,50", "elastic,0.5,1e-3,1,89,52", "elastic,0.5,3e-3,0,70,50"]
+    rows += ["full,12 epochs,1e-4,0,90,100", "head-alone,,,0,80,", "other,1m,,0,85,60"]
+    (tmp_path / "race.csv").write_text("\n".join(rows) + "\n")
+    options = ["--ways", "elastic", "full", "head-alone", "--csv", str(tmp_path / "race.csv")]
+    monkeypatch.setattr("sys.argv", ["race.py", *options, "--plot", str(tmp_path / "race.png")])
+    script("race").main()
+    assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
