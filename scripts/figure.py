@@ -226,7 +226,7 @@ def _full_and_elastic(figure: Figure) -> None:
     """Train what the printed table compares: it has memory and energy, which no curve shows."""
     memory = os.environ.get("MEMORY") if figure.name == "figure22" else None
     if memory:
-        options = ("--rho", "0.5", "--memory", memory)
+        options = ("--rho", "0.5", "--memory", memory, "--activation-cache", "auto")
         figure.train(figure.dataset, figure.model, f"elastic-0.5-{memory}", *options)
     figure.baselines(figure.dataset, figure.model, "full")
     figure.elastic(figure.dataset, figure.model, "0.5")

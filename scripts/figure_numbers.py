@@ -67,7 +67,7 @@ def _published(paper: Dict[str, Any], figure: str, config: Dict[str, Any]) -> Di
     """Return the paper's numbers for a run, {device: {quantity: number}}; empty where it has none."""
     entry = paper.get(figure, {})
     devices = paper[entry["numbers_of"]]["devices"] if "numbers_of" in entry else entry.get("devices", {})
-    if config["activation_cache"] != "off" or config["epochs"] != EPOCHS:
+    if config["activation_cache"] != "off" or config["epochs"] != EPOCHS or config.get("memory"):
         return {}  # the paper has nothing like it
 
     def setting(row: Dict[str, Any]) -> List[Any]:

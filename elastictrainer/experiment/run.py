@@ -17,7 +17,6 @@ from elastictrainer.experiment import assembly, profiling, run_images
 from elastictrainer.experiment.exporting import export_run
 from elastictrainer.experiment.settings import (
     TrainSettings,
-    learning_rate,
     parse_bytes,
     parse_seconds,
     rate_schedule,
@@ -73,9 +72,7 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     assembly.configure(settings.seed, settings.deterministic, settings.precision)
     data, model, kept, about = assembly.load_inputs(settings, run, resume)
     scheme, head = schemes.create(settings.scheme), _head(settings, data, model)
-    # Rates are for what was decided: a head that is kept is not solved, and a user's scheme may select.
-    decided = dataclasses.replace(settings, head_init=head)
-    decided = dataclasses.replace(decided, learning_rate=learning_rate(decided, scheme.selects))
+    decided = dataclasses.replace(settings, head_init=head)  # rates are for it: a kept head is not solved
     rates, optimizer = rate_schedule(decided), assembly.make_optimizer(decided)
     require_supported_callbacks(users, optimizer, checkpointed=True, rates=rates)
     if not scheme.trains and head != "solve":

@@ -158,7 +158,7 @@ class CommonSettings:
     )
     learning_rate: Optional[float] = setting(
         None,
-        "highest rate; default: 3e-4 (sgd: 2e-4) for a solved head and a scheme with --rho, 1e-4 otherwise",
+        "highest rate; default: 3e-4 (sgd: 2e-4) from a solved head, 1e-4 otherwise",
         0,
     )
     weight_decay: float = setting(5e-4, "decay of weights in a step, times the learning rate (sgd, adamw)", 0)
@@ -322,23 +322,18 @@ def asked_rho(config: Mapping[str, Any]) -> Optional[float]:
     return config["rho"] if schemes.selects(config["scheme"]) and not config.get("time") else None
 
 
-PAPER_RATE = 1e-4  # SGD with momentum 0.9, and Adam (MobiSys'23, Sec. 5); full training's best of three, too
-# With a solved head the layers near the output can learn faster. MobileNetV2 on CUB100, above block_12_add,
-# batch 16, smoothing 0.1, 130 s: AdamW has 87.9 % at 1e-4, 90.0 at 3e-4, 90.1 at 6e-4; SGD 85.2 at 2e-4.
-_SELECTED_RATES = {"sgd": 2e-4, "adam": 3e-4, "adamw": 3e-4}
+PAPER_RATE = 1e-4  # SGD with momentum 0.9, and Adam (MobiSys'23, Sec. 5)
+# MobileNetV2 on CUB100 above block_12_add, batch 16, smoothing 0.1, 130 s: AdamW has 87.9 % at 1e-4, 90.0 at
+# 3e-4, 90.1 at 6e-4; SGD 85.2 at 2e-4. 12 epochs of full training: 91.3 % at 1e-4, 92.4 at 3e-4.
+_RATES = {"sgd": 2e-4, "adam": 3e-4, "adamw": 3e-4}
 WARMUP_SHARE = 0.1  # of the run, with a solved head: at the full rate its first steps undo what was solved
 
 
-def learning_rate(settings: CommonSettings, selects: Optional[bool] = None) -> float:
-    """Return the highest learning rate of a run or profile.
-
-    `selects`: whether the scheme does; None: as is known of its name.
-    """
+def learning_rate(settings: CommonSettings) -> float:
+    """Return the highest learning rate of a run or profile."""
     if settings.learning_rate is not None:
         return settings.learning_rate
-    if selects is None:
-        selects = schemes.selects(getattr(settings, "scheme", "elastic"))
-    return _SELECTED_RATES[settings.optimizer] if selects and settings.head_init == "solve" else PAPER_RATE
+    return _RATES[settings.optimizer] if settings.head_init == "solve" else PAPER_RATE
 
 
 def rate_schedule(settings: TrainSettings) -> Optional[RateSchedule]:

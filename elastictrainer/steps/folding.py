@@ -95,8 +95,9 @@ def _is_slow(layer: Layer) -> bool:
     on_gpu = tf.config.list_physical_devices("GPU")
     if type(layer) is tf.keras.layers.Conv2D:
         return layer.groups > 1 and not on_gpu
-    strided = type(layer) is tf.keras.layers.DepthwiseConv2D and max(layer.strides) > 1
-    return KERAS_3 and strided and layer.compute_dtype == "bfloat16" and not on_gpu
+    depthwise = type(layer) in (tf.keras.layers.DepthwiseConv2D, tf.keras.layers.SeparableConv2D)
+    rounds = KERAS_3 and not on_gpu and layer.compute_dtype == "bfloat16"
+    return rounds and depthwise and max(layer.strides) > 1
 
 
 def _by_operation(layer: Layer, operation: Call) -> Call:
@@ -161,7 +162,7 @@ def _operation(layer: Layer) -> Any:
     """Return the function of (inputs, scale) that computes a layer with scaled kernels and without its bias.
 
     `scale` has a number for each output channel. None where the layer cannot be folded: another type, an
-    activation of its own, channels first, or a kernel that Keras 3 makes of several variables.
+    activation of its own, channels first, strides with dilation, or a kernel of several variables.
     """
     kinds = tf.keras.layers
     if type(layer) not in (kinds.Conv2D, kinds.DepthwiseConv2D, kinds.SeparableConv2D, kinds.Dense):
@@ -170,27 +171,24 @@ def _operation(layer: Layer) -> Any:
     if several or layer.activation is not tf.keras.activations.linear:
         return None
     if type(layer) is kinds.Dense:
-        return lambda x, scale: tf.linalg.matmul(x, _scaled(layer, scale, x))
-    if layer.data_format != "channels_last":
+        return lambda x, scale: tf.linalg.matmul(x, tf.cast(_scaled(layer, scale), x.dtype))
+    if layer.data_format != "channels_last" or max(layer.strides) > 1 < max(layer.dilation_rate):
         return None
     padding, strides, rates = layer.padding.upper(), (1, *layer.strides, 1), tuple(layer.dilation_rate)
     if type(layer) is kinds.Conv2D:
-        options = layer.strides, padding, rates
-        return lambda x, scale: _grouped(x, _scaled(layer, scale, x), layer.groups, *options)
+        options = layer.groups, layer.strides, padding, rates
+        return lambda x, scale: _grouped(x, tf.cast(_scaled(layer, scale), x.dtype), *options)
+
+    def depthwise(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        wide = tf.cast(x, tf.float32) if _is_slow(layer) else x
+        made = tf.nn.depthwise_conv2d(wide, tf.cast(kernel, wide.dtype), strides, padding, dilations=rates)
+        return tf.cast(made, x.dtype)
+
     if type(layer) is kinds.DepthwiseConv2D:
-
-        def depthwise(x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-            wide = tf.cast(x, tf.float32) if _is_slow(layer) else x
-            kernel = _scaled(layer, scale, wide)
-            return tf.cast(tf.nn.depthwise_conv2d(wide, kernel, strides, padding, dilations=rates), x.dtype)
-
-        return depthwise
-
-    def separable(x: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-        depthwise, pointwise = tf.cast(_value(layer.depthwise_kernel), x.dtype), _scaled(layer, scale, x)
-        return tf.nn.separable_conv2d(x, depthwise, pointwise, strides, padding, dilations=rates)
-
-    return separable
+        return lambda x, scale: depthwise(x, _scaled(layer, scale))
+    return lambda x, scale: tf.nn.conv2d(
+        depthwise(x, _value(layer.depthwise_kernel)), tf.cast(_scaled(layer, scale), x.dtype), 1, "VALID"
+    )
 
 
 def _grouped(
@@ -229,11 +227,11 @@ def _kernel(layer: Layer) -> Variable:
     return layer.kernel
 
 
-def _scaled(layer: Layer, scale: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
+def _scaled(layer: Layer, scale: tf.Tensor) -> tf.Tensor:
     kernel = _value(_kernel(layer))
     if type(layer) is tf.keras.layers.DepthwiseConv2D:
         scale = tf.reshape(scale, kernel.shape[2:])  # (channels, multiplier)
-    return tf.cast(kernel * scale, inputs.dtype)
+    return kernel * scale
 
 
 def _value(variable: Variable) -> tf.Tensor:

@@ -32,6 +32,7 @@ _TRAINS = {  # what the picture says of a way
     "freeze-below": "late layers that fit",
     "last-layers": "last quarter of the tensors",
     "full": "everything",
+    "short": "everything",
 }
 _COLUMNS = ["way", "setting", "rate", "seed", "accuracy", "head", "fall", "training_s"]
 
@@ -54,19 +55,25 @@ def train(folder, options):
     accuracy = 100 * run.summary()["accuracy"]
     head = next((100 * m["test_accuracy"] for m in run.metrics() if m["epoch"] == 0), float("nan"))
     seconds = run.summary()["train_seconds"]
-    return [f"{accuracy:.2f}", f"{head:.2f}", f"{max(0.0, head - accuracy):.2f}", f"{seconds:.1f}"]
+    known = np.isfinite(head)
+    fall = f"{max(0.0, head - accuracy):.2f}" if known else ""
+    return [f"{accuracy:.2f}", f"{head:.2f}" if known else "", fall, f"{seconds:.1f}"]
 
 
 def best(rows):
-    """Return for each way and rho its best rate, the accuracies there, and the worst fall at any rate."""
+    """Return for each way and setting its best rate, the accuracies there, and the worst fall at any rate."""
     found, falls = defaultdict(dict), defaultdict(list)
-    for way, rho, rate, _, accuracy, _, fall, _ in rows:
-        found[way, rho].setdefault(rate, []).append(float(accuracy))
-        falls[way, rho].append(float(fall))
+    for way, setting, rate, _, accuracy, _, fall, _ in rows:
+        found[way, setting].setdefault(rate, []).append(float(accuracy))
+        falls[way, setting].append(float(fall or "nan"))
     return [
         (*key, *max(by_rate.items(), key=lambda item: np.mean(item[1])), max(falls[key]))
         for key, by_rate in found.items()
     ]
+
+
+def _is_share(setting):
+    return setting.startswith(("0.", "1.0"))
 
 
 def draw(path, ways, picture, title):
@@ -78,6 +85,7 @@ def draw(path, ways, picture, title):
                 point = float(row["training_s"]) / 60, float(row["accuracy"])
                 runs[row["way"]][row["setting"]][row["rate"]].append(point)
     figure, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
+    labelled = set()  # a share once for all ways
     for way in (way for way in ways if way in runs):
         best_rate = {
             name: max(map(np.array, rates.values()), key=lambda points: points[:, 1].mean())
@@ -86,14 +94,17 @@ def draw(path, ways, picture, title):
         style = of_scheme(way)
         seeds, means = np.concatenate(list(best_rate.values())), {n: p.mean(0) for n, p in best_rate.items()}
         axes.plot(*seeds.T, ".", color=style.colour, alpha=0.4)
-        shares = np.array([mean for name, mean in sorted(means.items()) if name[0] == "0"]).reshape(-1, 2)
-        axes.plot(*shares.T, ":", color=style.colour)
+        shares = [mean for name, mean in sorted(means.items()) if _is_share(name)]
+        axes.plot(*np.reshape(shares, (-1, 2)).T, ":", color=style.colour)
         label = f"{_TRAINS[way]} ({way})" if way in _TRAINS else way
         axes.plot(*np.array(list(means.values())).T, style.marker, color=style.colour, label=label)
         for name, point in means.items():
+            if _is_share(name) and name in labelled:
+                continue
+            labelled.add(name)
             left = way == "freeze-below"  # above its neighbour
             place = {"xytext": (-6, 6) if left else (7, -11), "ha": "right" if left else "left"}
-            words = f"rho {name}" if name[0] == "0" else name.replace(" with a profile", ", own profile")
+            words = f"rho {name}" if _is_share(name) else name.replace(" with a profile", ", own profile")
             axes.annotate(words, point, textcoords="offset points", fontsize=8, color="0.25", **place)
     axes.margins(y=0.1)
     axes.set_xscale("log")
@@ -134,13 +145,14 @@ def main():
                 for seed in given.seeds:
                     options = ["--learning-rate", rate, "--seed", seed, *options_of(way, rho, given.epochs)]
                     folder = given.output / f"{way}-{rho}-{rate}-{seed}"
-                    rows.append([way, rho, rate, seed, *train(folder, [*given.options, *options])])
+                    setting = {"full": f"{given.epochs} epochs", "head-alone": ""}.get(way, str(rho))
+                    rows.append([way, setting, rate, seed, *train(folder, [*given.options, *options])])
                     print(*rows[-1], flush=True)
                     write_csv(given.csv, _COLUMNS, rows)
-    print(f"{'way':14}{'rho':>6}{'best rate':>11}{'accuracy':>16}{'worst fall':>12}")
-    for way, rho, rate, accuracies, fall in best(rows):
+    print(f"{'way':14}{'setting':>10}{'best rate':>11}{'accuracy':>16}{'worst fall':>12}")
+    for way, setting, rate, accuracies, fall in best(rows):
         spread = f"±{np.std(accuracies, ddof=1):.2f}" if len(accuracies) > 1 else ""
-        print(f"{way:14}{rho:6}{rate:>11}{np.mean(accuracies):10.2f}{spread:>6}{fall:12.2f}")
+        print(f"{way:14}{setting:>10}{rate:>11}{np.mean(accuracies):10.2f}{spread:>6}{fall:12.2f}")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.profiler.profile_model import traced_memory
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
+from elastictrainer.steps.keras_compat.layers import keep_statistics
 from elastictrainer.steps.objective import Objective, classification_loss
 
 KERAS, PLAIN, FOLDED, ROUNDED = "Keras", "ours", "folded", "bfloat16"
@@ -38,7 +39,9 @@ def network(name, precision="float32"):
 
     assembly.configure(0, precision=precision)
     size = zoo.default_image_size(name)
-    return zoo.create(name, 100, image_size=size, weights="none", head_init="glorot", augment="none"), size
+    model = zoo.create(name, 100, image_size=size, weights="none", head_init="glorot", augment="none")
+    keep_statistics(model)  # as in a run whose head is solved
+    return model, size
 
 
 def minibatch(size, batch_size):

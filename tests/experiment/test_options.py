@@ -40,15 +40,13 @@ def test_defaults_are_the_recipe_that_won():
         ("", 3e-4),
         ("--optimizer sgd", 2e-4),
         ("--head-init zeros", 1e-4),
-        ("--scheme full", 1e-4),
+        ("--scheme full", 3e-4),
         ("--scheme full --learning-rate 2e-3", 2e-3),
     ],
 )
-def test_the_rate_is_higher_where_a_solved_head_and_a_part_of_the_layers_train(options, rate):
+def test_the_rate_is_higher_from_a_solved_head(options, rate):
     settings = read(options.split())
     assert learning_rate(settings) == rate == rate_schedule(settings).highest
-    own = read(["--scheme", "my_schemes:Mine"])
-    assert (learning_rate(own, True), learning_rate(own, False)) == (3e-4, 1e-4), "by what it does"
 
 
 def test_command_line_wins_over_the_file_and_what_it_sets_is_known(tmp_path):

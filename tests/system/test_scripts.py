@@ -236,7 +236,7 @@ def test_a_race_keeps_what_is_finished_and_names_the_best_rate(tmp_path):
     said = run(command, tmp_path)
     rows = (tmp_path / "race.csv").read_text().splitlines()
     assert [row.split(",")[:4] for row in rows[1:]] == [
-        ["head-alone", "0.5", "1e-3", "0"],
+        ["head-alone", "", "1e-3", "0"],
         ["short", "0.5", "1e-3", "0"],
         ["short", "0.5", "3e-3", "0"],
     ]
@@ -249,12 +249,18 @@ def test_a_race_keeps_what_is_finished_and_names_the_best_rate(tmp_path):
 def test_rows_of_a_race_are_drawn(script, tmp_path, monkeypatch):
     rows = ["way,setting,rate,seed,accuracy,training_s"]
     rows += ["elastic,0.5,1e-3,0,88,50", "elastic,0.5,1e-3,1,89,52", "elastic,0.5,3e-3,0,70,50"]
-    rows += ["full,12 epochs,1e-4,0,90,100", "head-alone,,,0,80,", "other,1m,,0,85,60"]
+    rows += ["full,12 epochs,1e-4,0,90,102", "head-alone,,,0,80,30", "other,1m,,0,85,60"]
     (tmp_path / "race.csv").write_text("\n".join(rows) + "\n")
     options = ["--ways", "elastic", "full", "head-alone", "--csv", str(tmp_path / "race.csv")]
     monkeypatch.setattr("sys.argv", ["race.py", *options, "--plot", str(tmp_path / "race.png")])
-    script("race").main()
-    assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
+    race, drawn = script("race"), []
+    monkeypatch.setattr(race, "save", lambda drawing, path: drawn.append(drawing.figure.axes[0]))
+    race.main()
+    (axes,) = drawn
+    labels = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+    assert labels["chosen tensors (elastic)"] == [[51 / 60, 88.5]] and "other" not in str(labels)
+    assert labels["everything (full)"] == [[1.7, 90.0]] and labels["head-alone"] == [[0.5, 80.0]]
+    assert [text.get_text() for text in axes.texts] == ["rho 0.5", "12 epochs", ""]
 
 
 @pytest.mark.slow
