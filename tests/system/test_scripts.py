@@ -257,7 +257,7 @@ def test_rows_of_a_race_are_drawn(script, tmp_path, monkeypatch):
     monkeypatch.setattr(race, "save", lambda drawing, path: drawn.append(drawing.figure.axes[0]))
     race.main()
     (axes,) = drawn
-    labels = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+    labels = {line.get_label(): line.get_xydata().round(6).tolist() for line in axes.lines}
     assert labels["chosen tensors (elastic)"] == [[51 / 60, 88.5]] and "other" not in str(labels)
     assert labels["everything (full)"] == [[1.7, 90.0]] and labels["head-alone"] == [[0.5, 80.0]]
     assert [text.get_text() for text in axes.texts] == ["rho 0.5", "12 epochs", ""]
