@@ -104,7 +104,7 @@ def draw(path, ways, picture, title):
             labelled.add(name)
             left = way == "freeze-below"  # above its neighbour
             place = {"xytext": (-6, 6) if left else (7, -11), "ha": "right" if left else "left"}
-            words = f"rho {name}" if _is_share(name) else name.replace(" with a profile", ", own profile")
+            words = f"rho {name}" if _is_share(name) else name.replace(" with a profile", ", profiled first")
             axes.annotate(words, point, textcoords="offset points", fontsize=8, color="0.25", **place)
     axes.margins(y=0.1)
     axes.set_xscale("log")
