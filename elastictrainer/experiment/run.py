@@ -83,16 +83,12 @@ def _train(settings: TrainSettings, run: RunFolder, resume: bool, extra_time: Op
     checkpointing = Checkpointing(run, settings.checkpoint_minutes, resume)
     solves = head == "solve" and not checkpointing.trained_layers  # what has trained has its head
     limit = profiling.memory_limit(settings.memory)
-    profile = profiling.obtain_profile(
-        settings,
-        data,
-        model,
-        optimizer,
-        scheme,
-        own=run.profile_path if resume and run.profile_path.exists() else None,
-        limit=limit,
-        measured_s=measured_s,
-    )
+    own = run.profile_path if resume and run.profile_path.exists() else None
+    profile = None
+    if own or not checkpointing.trained_layers:  # else its checkpoint is of steps without a profile
+        profile = profiling.obtain_profile(
+            settings, data, model, optimizer, scheme, own=own, limit=limit, measured_s=measured_s
+        )
     if limit is None:
         profiling.note_shortage(profile)
     else:  # a forward pass of training fits; one of the usual 32 images may not
