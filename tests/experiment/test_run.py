@@ -10,6 +10,7 @@ import pytest
 
 from builders import spoil
 from elastictrainer import RunError, Trainer, UsageError
+from elastictrainer.experiment import profiling
 from elastictrainer.experiment.run import _reserve_s, train
 from elastictrainer.experiment.run_images import load_run_images
 from elastictrainer.experiment.settings import TrainSettings
@@ -97,6 +98,15 @@ def test_within_a_limit_without_time_for_a_profile_the_last_layers_train(setting
     summary = train(chosen, run, resume=False)
     assert summary["scheme"] == "last-layers" and summary["steps"] >= 1
     assert not run.profile_path.exists()
+
+
+def test_a_run_without_a_profile_resumes_without_one(settings, run, monkeypatch):
+    chosen = settings(scheme="freeze-below", time=f"{process_age_s() + 15:.0f}s")
+    steps = train(chosen, run, resume=False)["steps"]
+    assert steps and not run.profile_path.exists()
+    monkeypatch.setattr(profiling, "obtain_profile", lambda *a, **b: pytest.fail("has made one"))
+    more = train(chosen, run, resume=True, extra_time=f"{process_age_s() + 15:.0f}s")
+    assert more["scheme"] == "last-layers" and more["steps"] > steps
 
 
 @pytest.mark.parametrize("scheme", ["elastic", "userschemes:ByLargestGradient"])
