@@ -43,7 +43,7 @@ _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 160.0, 15.0  # of a profile besides its calibration, for MobileNetV2
 _NO_TIME = "no profile: it would take more than a tenth of the time. The last layers train, if there is time"
 _LIKE_LOADING = 3.0  # times as long as all before it takes a short profile, at least, also on a slow device
-_STEPS_VERSION = 2  # another number forgets the times that were kept before steps computed as they do now
+_STEPS_VERSION = 3  # another number forgets the times that were kept before steps computed as they do now
 _FORMATS_LIKE_LOADING = 1.75  # times as long as loading TensorFlow takes measuring both formats: 2 or 1.5
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 

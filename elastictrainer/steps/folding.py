@@ -1,5 +1,5 @@
-"""Layers computed in less time: batch norms folded into those before them, convolutions in groups split,
-convolutions with slow gradients in float32.
+"""Layers computed in less time: batch norms and zeros folded into convolutions, convolutions in groups split,
+those with slow gradients in float32; biases and swish with faster gradients.
 
 A batch norm that keeps its statistics makes gamma (conv(x, W) + bias - mean) / sqrt(var + eps) + beta. The
 graph has conv(x, W s) + b instead, with s = gamma / sqrt(var + eps) and b = beta + (bias - mean) s for each
@@ -16,7 +16,7 @@ four of MobileNetV2 took 9.5 of a step's 22.5 ms an image (one core of machine F
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import tensorflow as tf
 
@@ -77,7 +77,13 @@ class FoldedModel:
                     continue
                 if type(layer) is tf.keras.layers.BatchNormalization:
                     layer.call = _of_norm(layer, layer.call, made, trained)
-                elif self._fold and (operation := _operation(layer)) is not None:
+                elif not self._fold:
+                    continue
+                elif type(layer) is tf.keras.layers.ZeroPadding2D:
+                    layer.call = _noted(layer, layer.call, made)
+                elif _is_silu(layer):
+                    layer.call = _silu
+                elif (operation := _operation(layer)) is not None:
                     call = _by_operation(layer, operation) if _is_slow(layer) else layer.call
                     kept = id(layer) in self._kept or read_by_several(layer)
                     layer.call = call if kept else _noted(layer, call, made)
@@ -88,6 +94,18 @@ class FoldedModel:
         finally:
             for layer in changed:
                 del layer.call
+
+
+def _is_silu(layer: Layer) -> bool:
+    """Return whether a layer is the activation x sigmoid(x), of which TensorFlow does the half twice."""
+    silu = tf.keras.activations.get("swish")  # silu in Keras 3
+    own = type(layer) is tf.keras.layers.Activation and layer.activation is silu
+    return own and layer.compute_dtype == "float32"  # in bfloat16 it is slower
+
+
+@tf.autograph.experimental.do_not_convert
+def _silu(inputs: tf.Tensor) -> tf.Tensor:
+    return inputs * tf.sigmoid(inputs)
 
 
 def _is_slow(layer: Layer) -> bool:
@@ -105,10 +123,9 @@ def _by_operation(layer: Layer, operation: Call) -> Call:
 
     @tf.autograph.experimental.do_not_convert
     def compute(inputs: tf.Tensor) -> tf.Tensor:
-        outputs = operation(inputs, tf.ones(layer.compute_output_shape(inputs.shape)[-1]))
-        if layer.bias is None:
-            return outputs
-        return tf.nn.bias_add(outputs, tf.cast(_value(layer.bias), outputs.dtype))
+        ones = tf.ones(layer.compute_output_shape(inputs.shape)[-1])
+        outputs = operation(inputs, layer.padding.upper(), ones)
+        return outputs if layer.bias is None else _add_bias(outputs, _value(layer.bias))
 
     return compute
 
@@ -152,17 +169,50 @@ def _of_norm(norm: Layer, call: Call, made: Dict[int, _Made], trained: Optional[
         bias *= scale
         if norm.beta is not None:
             bias += _value(norm.beta)
-        outputs = _operation(layer)(before.inputs, scale)
-        return tf.nn.bias_add(outputs, tf.cast(bias, outputs.dtype))
+        outputs = _operation(layer)(*_unpadded(layer, before.inputs, made), scale)
+        return _add_bias(outputs, bias)
 
     return folded
 
 
-def _operation(layer: Layer) -> Any:
-    """Return the function of (inputs, scale) that computes a layer with scaled kernels and without its bias.
+def _add_bias(outputs: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """Add a bias.
 
-    `scale` has a number for each output channel. None where the layer cannot be folded: another type, an
-    activation of its own, channels first, strides with dilation, or a kernel of several variables.
+    In float32 oneDNN computes the gradient of BiasAdd together with the kernel's, in much more time than both
+    take by themselves. The gradient of its older name is a sum, and the pass forward is the same.
+    """
+    if outputs.dtype == tf.float32 and not tf.config.list_physical_devices("GPU"):
+        return tf.raw_ops.BiasAddV1(value=outputs, bias=bias)
+    return tf.nn.bias_add(outputs, tf.cast(bias, outputs.dtype))
+
+
+def _unpadded(layer: Layer, inputs: tf.Tensor, made: Dict[int, _Made]) -> Tuple[tf.Tensor, str]:
+    """Return what a layer computes its outputs from, and its padding: SAME where that adds the same zeros.
+
+    Keras' MobileNets and EfficientNets have a layer that adds them. Not in bfloat16: there VALID alone has a
+    fast gradient.
+    """
+    padding, before = getattr(layer, "padding", "").upper(), made.get(id(inputs))
+    if before is None or type(before.layer) is not tf.keras.layers.ZeroPadding2D or padding != "VALID":
+        return inputs, padding
+    zeros = []
+    for size, kernel, stride in zip(before.inputs.shape[1:3], layer.kernel_size, layer.strides):
+        if size is None:
+            return inputs, padding
+        total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
+        zeros.append((total // 2, total - total // 2))
+    same = tuple(zeros) == before.layer.padding and max(layer.dilation_rate) == 1
+    rounds = inputs.dtype != tf.float32 and not _is_slow(layer)
+    wide = before.layer.data_format == "channels_last" and not rounds
+    return (before.inputs, "SAME") if same and wide else (inputs, padding)
+
+
+def _operation(layer: Layer) -> Any:
+    """Return the function of (inputs, padding, scale) that computes a layer with scaled kernels.
+
+    Its bias is left out. `scale` has a number for each output channel. None where the layer cannot be folded:
+    another type, an activation of its own, channels first, strides with dilation, or a kernel of several
+    variables.
     """
     kinds = tf.keras.layers
     if type(layer) not in (kinds.Conv2D, kinds.DepthwiseConv2D, kinds.SeparableConv2D, kinds.Dense):
@@ -171,32 +221,37 @@ def _operation(layer: Layer) -> Any:
     if several or layer.activation is not tf.keras.activations.linear:
         return None
     if type(layer) is kinds.Dense:
-        return lambda x, scale: tf.linalg.matmul(x, tf.cast(_scaled(layer, scale), x.dtype))
+        return lambda x, _, scale: tf.linalg.matmul(x, tf.cast(_scaled(layer, scale), x.dtype))
     if layer.data_format != "channels_last" or max(layer.strides) > 1 < max(layer.dilation_rate):
         return None
-    padding, strides, rates = layer.padding.upper(), (1, *layer.strides, 1), tuple(layer.dilation_rate)
+    strides, rates = (1, *layer.strides, 1), tuple(layer.dilation_rate)
     if type(layer) is kinds.Conv2D:
-        options = layer.groups, layer.strides, padding, rates
-        return lambda x, scale: _grouped(x, tf.cast(_scaled(layer, scale), x.dtype), *options)
+        options = layer.groups, layer.strides, rates
+        return lambda x, padding, scale: _grouped(
+            x, tf.cast(_scaled(layer, scale), x.dtype), padding, *options
+        )
 
-    def depthwise(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    def depthwise(x: tf.Tensor, padding: str, kernel: tf.Tensor) -> tf.Tensor:
         wide = tf.cast(x, tf.float32) if _is_slow(layer) else x
         made = tf.nn.depthwise_conv2d(wide, tf.cast(kernel, wide.dtype), strides, padding, dilations=rates)
         return tf.cast(made, x.dtype)
 
     if type(layer) is kinds.DepthwiseConv2D:
-        return lambda x, scale: depthwise(x, _scaled(layer, scale))
-    return lambda x, scale: tf.nn.conv2d(
-        depthwise(x, _value(layer.depthwise_kernel)), tf.cast(_scaled(layer, scale), x.dtype), 1, "VALID"
+        return lambda x, padding, scale: depthwise(x, padding, _scaled(layer, scale))
+    return lambda x, padding, scale: tf.nn.conv2d(
+        depthwise(x, padding, _value(layer.depthwise_kernel)),
+        tf.cast(_scaled(layer, scale), x.dtype),
+        1,
+        "VALID",
     )
 
 
 def _grouped(
     inputs: tf.Tensor,
     kernel: tf.Tensor,
+    padding: str,
     groups: int,
     strides: Sequence[int],
-    padding: str,
     rates: Sequence[int],
 ) -> tf.Tensor:
     """Return a convolution without bias in groups, in few ops, or building the graph would take minutes.

@@ -78,6 +78,21 @@ def strided_and_dilated(layers, x):
 
 
 @in_inference
+def padded(layers, x):
+    """Zeros before a convolution: those that SAME adds, and others."""
+    x = layers.DepthwiseConv2D(3, strides=2)(layers.ZeroPadding2D(((0, 1), (0, 1)))(layers.Conv2D(4, 1)(x)))
+    x = layers.ZeroPadding2D(1)(layers.ReLU()(layers.BatchNormalization()(x)))
+    x = layers.BatchNormalization()(layers.Conv2D(5, 3, strides=2)(x))
+    x = layers.ZeroPadding2D(((1, 2), (1, 2)))(layers.ReLU()(x))
+    return layers.BatchNormalization()(layers.SeparableConv2D(4, 5, strides=2)(x))
+
+
+@in_inference
+def swish(layers, x):
+    return layers.Activation("swish")(layers.Conv2D(5, 3)(x))
+
+
+@in_inference
 def own_convolution(layers, x):
     """A convolution whose operation a user has put on the object."""
     import tensorflow as tf
@@ -178,6 +193,7 @@ KINDS = of_layers(
         (read_twice, 1, 1),
         (regularised, 1, 1),
         (own_convolution, 1, 1),
+        (padded, 3, 0),
         (strided_and_dilated, 1, 1),
         (updating, 1, 1),
         (other_axis, 2, 2),
@@ -323,6 +339,33 @@ def test_depthwise_convolutions_with_slow_gradients_are_in_float32(
     slow = strides > 1 and KERAS_3 and not tf.config.list_physical_devices("GPU")
     assert len(used) > 1
     assert {op.outputs[0].dtype.name for op in used} == {"float32" if slow else "bfloat16"}
+
+
+def test_swish_takes_its_sigmoid_once(tf):
+    tf.keras.utils.set_random_seed(0)
+    model, counts = varied(tf, swish(tf)), []
+    (loss, expected, _), (once_loss, found, _) = (gradients(tf, model, fold) for fold in (False, True))
+    assert once_loss == pytest.approx(loss, rel=1e-5)
+    assert_alike(found, expected)
+    spec = tf.TensorSpec((BATCH, 8, 8, 4)), tf.TensorSpec((BATCH,), tf.int64)
+    for fold in (False, True):
+        objective = Objective(model, classification_loss(), fold=fold)
+        step = lambda x, y, of=objective: of.gradients(x, y, model.trainable_variables)[2]  # noqa: E731
+        operations = tf.function(step).get_concrete_function(*spec).graph.get_operations()
+        counts.append(sum(op.type == "Sigmoid" for op in operations))
+    assert counts == [2, 1]
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_zeros_that_a_convolution_adds_itself_are_not_added_before(tf, mixed_precision, precision):
+    tf.keras.mixed_precision.set_global_policy(precision)
+    spec = tf.TensorSpec((BATCH, 8, 8, 4)), tf.TensorSpec((BATCH,), tf.int64)
+    objective = Objective(padded(tf), classification_loss())
+    function = tf.function(lambda x, y: objective(x, y, True)[1]).get_concrete_function(*spec)
+    reached = SourceGraph(function.graph).upstream([function.outputs[0].op.name])
+    used = [op.type for op in function.graph.get_operations() if op.name in reached]
+    wide = precision == "float32" or KERAS_3  # where the depthwise layers compute in float32
+    assert used.count("Pad") == (1 if wide else 3)
 
 
 @pytest.mark.parametrize("how", ["lora", "int8"])
