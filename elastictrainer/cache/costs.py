@@ -41,7 +41,9 @@ def with_cache_costs(
     profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
 ) -> Profile:
     """Add `cache` to `profile`, measured in a few seconds, and calibrated for half as long as the profile."""
-    costs = _measured(profile, objective, optimizer, batch)
+    full = CompiledStep(objective, optimizer, objective.model.trainable_variables)
+    full.trace(*batch)
+    costs = _measured(profile, full, batch)
     gc.collect()  # the graphs of what was measured are in each other's way otherwise
     profile = dataclasses.replace(profile, cache=costs)
     seconds = float(profile.metadata.get("calibration_seconds", 0.0)) / 2
@@ -49,7 +51,7 @@ def with_cache_costs(
         return profile
 
     def ratios(mask: np.ndarray, kinds: Sequence[str], share: float) -> Dict[str, float]:
-        steps = TimedVariants(profile, mask, objective, optimizer, batch)
+        steps = TimedVariants(profile, mask, full, batch)
         found = steps.ratios(share * seconds, kinds)
         steps.close()
         return found
@@ -64,10 +66,8 @@ def with_cache_costs(
     )
 
 
-def _measured(
-    profile: Profile, objective: Objective, optimizer: tf.keras.optimizers.Optimizer, batch: Minibatch
-) -> CacheCosts:
-    forward = ForwardPass(objective, optimizer, batch)
+def _measured(profile: Profile, full: CompiledStep, batch: Minibatch) -> CacheCosts:
+    forward = ForwardPass(full.objective, full.optimizer, batch, full)
     traced, members, op_cost = forward.traced, forward.members, forward.op_cost(profile)
     operations, frozen = traced.ops.operations, traced.ops.frozen
     # The profile has the ops of the inputs alone, such as augmentation, in one group with all other work of
@@ -168,29 +168,19 @@ class _Counted:
 class TimedVariants:
     """A selection's whole and cached steps, its cache writes, and the full step; NotCacheable if none."""
 
-    def __init__(
-        self,
-        profile: Profile,
-        mask: np.ndarray,
-        objective: Objective,
-        optimizer: tf.keras.optimizers.Optimizer,
-        batch: Minibatch,
-    ):
-        """Take a profile with its `cache`, and a selection (N,) bool; all steps train on `batch`."""
+    def __init__(self, profile: Profile, mask: np.ndarray, full: CompiledStep, batch: Minibatch):
+        """Take a profile with its `cache`, a selection (N,) bool, and the traced full step.
 
-        def step_of(chosen: np.ndarray, full: Optional[CompiledStep] = None) -> CompiledStep:
-            variables = [v for v, train in zip(objective.model.trainable_variables, chosen) if train]
-            return CompiledStep(objective, optimizer, variables, full=full)
-
+        All steps train on `batch`.
+        """
         self._batch = batch
         capacity = _WRITTEN * examples_in(batch)
         spec = tf.nest.map_structure(lambda v: None if v is None else tf.TensorSpec(v.shape, v.dtype), batch)
-        full = step_of(profile.connected)
-        full.trace(*batch)
-        plain = step_of(mask, full)
-        forward = ForwardPass(objective, optimizer, batch, full)
+        chosen = [v for v, trains in zip(full.variables, mask) if trains]
+        plain = CompiledStep(full.objective, full.optimizer, chosen, full=full)
+        forward = ForwardPass(full.objective, full.optimizer, batch, full)
         self.cache = ActivationCache(plain, batch, spec, capacity, CacheSettings(), forward, profile)
-        self._variables = [*full.state(), *optimizers.variables_of(optimizer), *self.cache.random_states]
+        self._variables = [*full.state(), *optimizers.variables_of(full.optimizer), *self.cache.random_states]
         with preserve_variables(self._variables):
             for _ in range(_WRITTEN):
                 self.cache.write(batch)

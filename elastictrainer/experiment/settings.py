@@ -182,7 +182,7 @@ class ProfileSettings(CommonSettings):
 
     warmup_steps: int = setting(
         100,
-        "training steps before the first measurement, five seconds at most",
+        "training steps before the first measurement, two seconds at most",
         1,
         group="profile",
     )

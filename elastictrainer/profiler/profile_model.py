@@ -68,7 +68,7 @@ def profile_model(
         batch: inputs and labels of the size to train with.
         optimizer: the one to train with; None: the paper's SGD.
         metrics: Keras metrics that the training step updates.
-        warmup_steps: before a measurement, of the full step and of each selection; five seconds at most.
+        warmup_steps: before a measurement, of the full step and of each selection; two seconds at most.
         steps: traced steps; times are medians over them.
         calibrate_s: about how many seconds to time the two selections of `calibration` and the full step, in
             turn.
@@ -131,7 +131,7 @@ def profile_model(
         }
         if not calibrates:
             return profile
-        compiled = CompiledSteps(objective, optimizer, metrics, size=3)
+        compiled = CompiledSteps(objective, optimizer, metrics, full=step)
         masks = [calibration.cheapest(profile), calibration.earliest(profile)]
         ratios = calibration.ratios_to_full(
             compiled.get, masks, profile.connected, batch, seconds=calibrate_s, warmup=warmup_steps

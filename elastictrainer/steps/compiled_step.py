@@ -2,7 +2,7 @@
 
 import weakref
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import List, Optional, Sequence
 
 import numpy as np
@@ -128,9 +128,12 @@ class CompiledSteps:
     optimizer: tf.keras.optimizers.Optimizer
     metrics: Sequence[tf.keras.metrics.Metric] = ()
     size: int = 3  # of steps that are kept: the full one, this selection's and the one's before
+    full: InitVar[Optional[CompiledStep]] = None  # of all tensors, where it is compiled already
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, full: Optional[CompiledStep]) -> None:
         self._steps: "OrderedDict[bytes, CompiledStep]" = OrderedDict()
+        if full is not None:
+            self._steps[np.ones(len(full.variables), bool).tobytes()] = full
 
     def __len__(self) -> int:
         return len(self._steps)

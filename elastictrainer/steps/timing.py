@@ -18,7 +18,7 @@ CACHE_READ = "cache_read"  # and a cached step, which begins by reading it
 
 SETTLED = 100  # runs after which a compiled step is as fast as it becomes; `warm_up` says why
 _LEAST_RUNS = 3  # of a warm-up, however long a step takes: the first builds the graph and fills caches
-_MOST_S = 5.0  # of a warm-up: a step that runs less than a hundred times in it has few short ops to settle
+_MOST_S = 2.0  # of a warm-up: a step that runs less than a hundred times in it has few short ops to settle
 _TIMED_RUNS = 6  # steps timed within a run: the noise of their mean is less than half of a step's
 _FIRST_RUNS = 2  # before them: the first run builds the graph, the second one still allocates
 
@@ -37,7 +37,7 @@ def step_ms(step: Any, batch: Minibatch, count: int) -> np.ndarray:
 def warm_up(
     step: Any, batch: Minibatch, runs: int = SETTLED, clock: Callable[[], float] = time.perf_counter
 ) -> int:
-    """Run `step` until it has run `runs` times: for five seconds at most, but three times at least.
+    """Run `step` until it has run `runs` times: for two seconds at most, but three times at least.
 
     TensorFlow's executor first estimates every op as a long one, and hands it to another thread. The estimate
     falls by a tenth with every run. After about ninety runs short ops stay on their thread, and steps of many

@@ -73,7 +73,7 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     from elastictrainer.experiment.assembly import configure
     from elastictrainer.profiler.calibration import ratios_to_full
     from elastictrainer.steps import optimizers
-    from elastictrainer.steps.compiled_step import CompiledSteps
+    from elastictrainer.steps.compiled_step import CompiledStep, CompiledSteps
     from elastictrainer.steps.objective import Objective
 
     if inter_op:
@@ -84,7 +84,9 @@ def measure(name: str, batch_size: int, inter_op: int, count: int, seconds: floa
     profile = profile_model(model, loss, batch, optimizer)
     chosen = masks(profile, count)
     every = [profile.connected] * _NOISE + [mask for _, mask in chosen]
-    cache = CompiledSteps(Objective(model, loss), optimizer, size=len(every) + 1)
+    full = CompiledStep(Objective(model, loss), optimizer, model.trainable_variables)
+    full.trace(*batch)  # steps of selections are cut out of it, as in a run
+    cache = CompiledSteps(full.objective, optimizer, size=len(every) + 1, full=full)
     random = np.random.default_rng(0)
     passes = np.empty((_PASSES, len(every)))
     for one in passes:
@@ -123,9 +125,9 @@ def cached(ready: Tuple[Any, ...], mask: np.ndarray) -> Dict[str, Any]:
     from elastictrainer.cache.costs import TimedVariants
     from elastictrainer.cache.storage import NotCacheable
 
-    objective, optimizer, batch, profile = ready
+    full, batch, profile = ready
     try:
-        steps = TimedVariants(profile, mask, objective, optimizer, batch)
+        steps = TimedVariants(profile, mask, full, batch)
     except NotCacheable as error:
         return {"selected": int(mask.sum()), "unusable": str(error)}
     passes = [steps.ratios(_CACHED_S) for _ in range(_PASSES)]
@@ -147,6 +149,7 @@ def measure_cached(name: str, batch_size: int, count: int) -> Dict[str, Any]:
     from elastictrainer.experiment.assembly import configure
     from elastictrainer.profiler.calibration import random_masks
     from elastictrainer.steps import optimizers
+    from elastictrainer.steps.compiled_step import CompiledStep
     from elastictrainer.steps.objective import Objective
 
     configure(seed=0)
@@ -154,8 +157,9 @@ def measure_cached(name: str, batch_size: int, count: int) -> Dict[str, Any]:
     optimizer, objective = optimizers.make("sgd"), Objective(model, loss)
     optimizers.build(optimizer, model.trainable_variables)
     profile = with_cache_costs(profile_model(model, loss, batch, optimizer), objective, optimizer, batch)
-    masks = random_masks(profile, count, seed=0)
-    rows = [cached((objective, optimizer, batch, profile), mask) for mask in masks]
+    full = CompiledStep(objective, optimizer, model.trainable_variables)
+    full.trace(*batch)
+    rows = [cached((full, batch, profile), mask) for mask in random_masks(profile, count, seed=0)]
     usable = [row for row in rows if CACHE_READ in row]
     summary: Dict[str, Any] = {"model": name, "batch": batch_size, "selections": rows, "usable": len(usable)}
     for kind in (PLAIN, CACHE_WRITE, CACHE_READ) if usable else ():

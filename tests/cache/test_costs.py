@@ -9,6 +9,7 @@ from elastictrainer import Profile
 from elastictrainer.cache.costs import TimedVariants, with_cache_costs
 from elastictrainer.profiler.calibration import middle
 from elastictrainer.steps import optimizers
+from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
 from elastictrainer.steps.timing import CACHE_READ, CACHE_WRITE, FULL, PLAIN
 from networks import augmented, residual
@@ -104,7 +105,9 @@ def test_all_kinds_of_steps_run_and_leave_no_trace(tf, network):
     # On a busy machine reading seems to take longer than these few layers do.
     profile = replace(profile, cache=replace(profile.cache, read_ms_per_mb=0.0))
     before = [v.numpy() for v in [*model.variables, *optimizers.variables_of(optimizer)]]
-    steps = TimedVariants(profile, middle(profile), objective, optimizer, batch)
+    full = CompiledStep(objective, optimizer, model.trainable_variables)
+    full.trace(*batch)
+    steps = TimedVariants(profile, middle(profile), full, batch)
     storage, read = steps.cache.storage, set()
     storage.read = lambda rows, unspied=storage.read: read.update(rows.tolist()) or unspied(rows)
     found = steps.ratios(0.1, warmup=20)  # more than the cache holds: it begins again
