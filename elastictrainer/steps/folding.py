@@ -1,5 +1,5 @@
-"""Layers computed in less time: batch norms and zeros folded into convolutions, convolutions in groups split,
-those with slow gradients in float32; biases and swish with faster gradients.
+"""Layers computed in less time: batch norms and zeros folded into convolutions; and convolutions, biases and
+swish by operations whose gradients are faster on a processor.
 
 A batch norm that keeps its statistics makes gamma (conv(x, W) + bias - mean) / sqrt(var + eps) + beta. The
 graph has conv(x, W s) + b instead, with s = gamma / sqrt(var + eps) and b = beta + (bias - mean) s for each
@@ -85,8 +85,9 @@ class FoldedModel:
                     layer.call = _silu
                 elif (operation := _operation(layer)) is not None:
                     call = _by_operation(layer, operation) if _is_slow(layer) else layer.call
-                    kept = id(layer) in self._kept or read_by_several(layer)
-                    layer.call = call if kept else _noted(layer, call, made)
+                    linear = layer.activation is tf.keras.activations.linear
+                    folds = linear and id(layer) not in self._kept and not read_by_several(layer)
+                    layer.call = _noted(layer, call, made) if folds else call
                 else:
                     continue
                 changed.append(layer)
@@ -109,23 +110,27 @@ def _silu(inputs: tf.Tensor) -> tf.Tensor:
 
 
 def _is_slow(layer: Layer) -> bool:
-    """Return whether Keras has XLA compute a layer in groups, or its gradient has no fast kernel."""
-    on_gpu = tf.config.list_physical_devices("GPU")
-    if type(layer) is tf.keras.layers.Conv2D:
-        return layer.groups > 1 and not on_gpu
+    """Return whether Keras' own operation is slower than that of this module."""
+    if type(layer) is not tf.keras.layers.Conv2D:
+        return _is_widened(layer)
+    in_float32 = layer.compute_dtype == "float32"
+    return (layer.groups > 1 or in_float32) and not tf.config.list_physical_devices("GPU")
+
+
+def _is_widened(layer: Layer) -> bool:
+    """Return whether a depthwise layer computes in float32, as its gradient in bfloat16 is slow."""
     depthwise = type(layer) in (tf.keras.layers.DepthwiseConv2D, tf.keras.layers.SeparableConv2D)
-    rounds = KERAS_3 and not on_gpu and layer.compute_dtype == "bfloat16"
-    return rounds and depthwise and max(layer.strides) > 1
+    rounds = KERAS_3 and layer.compute_dtype == "bfloat16"
+    return depthwise and rounds and max(layer.strides) > 1 and not tf.config.list_physical_devices("GPU")
 
 
 def _by_operation(layer: Layer, operation: Call) -> Call:
-    """Return the `call` of a convolution by `operation`, with its bias."""
+    """Return the `call` of a layer by `operation`, with its bias and its activation."""
 
     @tf.autograph.experimental.do_not_convert
     def compute(inputs: tf.Tensor) -> tf.Tensor:
-        ones = tf.ones(layer.compute_output_shape(inputs.shape)[-1])
-        outputs = operation(inputs, layer.padding.upper(), ones)
-        return outputs if layer.bias is None else _add_bias(outputs, _value(layer.bias))
+        bias = None if layer.bias is None else _value(layer.bias)
+        return layer.activation(operation(inputs, layer.padding.upper(), None, bias))
 
     return compute
 
@@ -169,21 +174,28 @@ def _of_norm(norm: Layer, call: Call, made: Dict[int, _Made], trained: Optional[
         bias *= scale
         if norm.beta is not None:
             bias += _value(norm.beta)
-        outputs = _operation(layer)(*_unpadded(layer, before.inputs, made), scale)
-        return _add_bias(outputs, bias)
+        return _operation(layer)(*_unpadded(layer, before.inputs, made), scale, bias)
 
     return folded
 
 
-def _add_bias(outputs: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """Add a bias.
+def _add_bias(outputs: tf.Tensor, bias: Optional[tf.Tensor]) -> tf.Tensor:
+    """Add a bias, if there is one.
 
-    In float32 oneDNN computes the gradient of BiasAdd together with the kernel's, in much more time than both
-    take by themselves. The gradient of its older name is a sum, and the pass forward is the same.
+    In float32 oneDNN computes the gradient of BiasAdd together with that of a convolution's kernel, in much
+    more time than both take by themselves. The gradient of its older name is a sum, and the pass forward is
+    the same.
     """
-    if outputs.dtype == tf.float32 and not tf.config.list_physical_devices("GPU"):
+    if bias is None:
+        return outputs
+    if outputs.shape.rank == 4 and _is_wide(outputs):
         return tf.raw_ops.BiasAddV1(value=outputs, bias=bias)
     return tf.nn.bias_add(outputs, tf.cast(bias, outputs.dtype))
+
+
+def _is_wide(tensor: tf.Tensor) -> bool:
+    """Return whether a processor computes on it in float32."""
+    return tensor.dtype == tf.float32 and not tf.config.list_physical_devices("GPU")
 
 
 def _unpadded(layer: Layer, inputs: tf.Tensor, made: Dict[int, _Made]) -> Tuple[tf.Tensor, str]:
@@ -202,48 +214,66 @@ def _unpadded(layer: Layer, inputs: tf.Tensor, made: Dict[int, _Made]) -> Tuple[
         total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
         zeros.append((total // 2, total - total // 2))
     same = tuple(zeros) == before.layer.padding and max(layer.dilation_rate) == 1
-    rounds = inputs.dtype != tf.float32 and not _is_slow(layer)
+    rounds = inputs.dtype != tf.float32 and not _is_widened(layer)
     wide = before.layer.data_format == "channels_last" and not rounds
     return (before.inputs, "SAME") if same and wide else (inputs, padding)
 
 
 def _operation(layer: Layer) -> Any:
-    """Return the function of (inputs, padding, scale) that computes a layer with scaled kernels.
+    """Return the function of (inputs, padding, scale, bias) that computes a layer with other parameters.
 
-    Its bias is left out. `scale` has a number for each output channel. None where the layer cannot be folded:
-    another type, an activation of its own, channels first, strides with dilation, or a kernel of several
+    Its kernels are scaled, by a number for each output channel, and the bias is this one; None: neither. It
+    has no activation. None for another type, channels first, strides with dilation, or a kernel of several
     variables.
     """
     kinds = tf.keras.layers
     if type(layer) not in (kinds.Conv2D, kinds.DepthwiseConv2D, kinds.SeparableConv2D, kinds.Dense):
         return None
-    several = getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None)
-    if several or layer.activation is not tf.keras.activations.linear:
+    if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None):
         return None
-    if type(layer) is kinds.Dense:
-        return lambda x, _, scale: tf.linalg.matmul(x, tf.cast(_scaled(layer, scale), x.dtype))
-    if layer.data_format != "channels_last" or max(layer.strides) > 1 < max(layer.dilation_rate):
+    if type(layer) is not kinds.Dense and (
+        layer.data_format != "channels_last" or max(layer.strides) > 1 < max(layer.dilation_rate)
+    ):
         return None
+
+    def compute(
+        x: tf.Tensor, padding: str, scale: Optional[tf.Tensor], bias: Optional[tf.Tensor]
+    ) -> tf.Tensor:
+        kernel = _scaled(layer, scale)
+        if type(layer) is kinds.Dense:
+            return _add_bias(tf.linalg.matmul(x, tf.cast(kernel, x.dtype)), bias)
+        if type(layer) is kinds.DepthwiseConv2D:
+            return _add_bias(_depthwise(layer, x, kernel, padding), bias)
+        groups, strides, rates = 1, (1, 1), (1, 1)
+        if type(layer) is kinds.SeparableConv2D:
+            x = _depthwise(layer, x, _value(layer.depthwise_kernel), padding)
+        else:
+            groups, strides, rates = layer.groups, tuple(layer.strides), tuple(layer.dilation_rate)
+        kernel = tf.cast(kernel, x.dtype)
+        single = groups == max(*strides, *kernel.shape[:2]) == 1
+        if single and _is_wide(x) and None not in x.shape[1:]:
+            return _of_pixels(x, kernel[0, 0], bias)
+        return _add_bias(_grouped(x, kernel, padding, groups, strides, rates), bias)
+
+    return compute
+
+
+def _depthwise(layer: Layer, x: tf.Tensor, kernel: tf.Tensor, padding: str) -> tf.Tensor:
+    """Return the depthwise part of a layer, in float32 where it is slow otherwise."""
+    wide = tf.cast(x, tf.float32) if _is_widened(layer) else x
     strides, rates = (1, *layer.strides, 1), tuple(layer.dilation_rate)
-    if type(layer) is kinds.Conv2D:
-        options = layer.groups, layer.strides, rates
-        return lambda x, padding, scale: _grouped(
-            x, tf.cast(_scaled(layer, scale), x.dtype), padding, *options
-        )
+    made = tf.nn.depthwise_conv2d(wide, tf.cast(kernel, wide.dtype), strides, padding, dilations=rates)
+    return tf.cast(made, x.dtype)
 
-    def depthwise(x: tf.Tensor, padding: str, kernel: tf.Tensor) -> tf.Tensor:
-        wide = tf.cast(x, tf.float32) if _is_slow(layer) else x
-        made = tf.nn.depthwise_conv2d(wide, tf.cast(kernel, wide.dtype), strides, padding, dilations=rates)
-        return tf.cast(made, x.dtype)
 
-    if type(layer) is kinds.DepthwiseConv2D:
-        return lambda x, padding, scale: depthwise(x, padding, _scaled(layer, scale))
-    return lambda x, padding, scale: tf.nn.conv2d(
-        depthwise(x, padding, _value(layer.depthwise_kernel)),
-        tf.cast(_scaled(layer, scale), x.dtype),
-        1,
-        "VALID",
-    )
+def _of_pixels(x: tf.Tensor, kernel: tf.Tensor, bias: Optional[tf.Tensor]) -> tf.Tensor:
+    """Return a convolution of single pixels, (channels, filters), as a product of matrices.
+
+    In float32 its gradients take less time so, in bfloat16 more.
+    """
+    channels, filters = kernel.shape
+    rows = _add_bias(tf.linalg.matmul(tf.reshape(x, (-1, channels)), kernel), bias)
+    return tf.reshape(rows, (-1, *x.shape[1:-1], filters))
 
 
 def _grouped(
@@ -282,8 +312,10 @@ def _kernel(layer: Layer) -> Variable:
     return layer.kernel
 
 
-def _scaled(layer: Layer, scale: tf.Tensor) -> tf.Tensor:
+def _scaled(layer: Layer, scale: Optional[tf.Tensor]) -> tf.Tensor:
     kernel = _value(_kernel(layer))
+    if scale is None:
+        return kernel
     if type(layer) is tf.keras.layers.DepthwiseConv2D:
         scale = tf.reshape(scale, kernel.shape[2:])  # (channels, multiplier)
     return kernel * scale

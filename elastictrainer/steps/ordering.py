@@ -9,7 +9,7 @@ from elastictrainer.steps.graph_library import reached
 from elastictrainer.steps.graphs import values_of, written_by
 from elastictrainer.steps.keras_compat.variables import tf_variables
 
-_LARGE = 100e6  # bytes of gradients: those of smaller networks are not worth a slower step
+_LARGE = 100e6  # bytes of gradients: in bfloat16 those of smaller networks are not worth a slower step
 _AHEAD = 2  # gradients that may be there while the work on an earlier one goes on
 
 
@@ -34,9 +34,12 @@ def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
     """Have the work on each gradient end before much later ones are computed, in the graph being traced.
 
     TensorFlow runs what is ready, first come first served: the gradients of all tensors would be there before
-    the first is used. They take as much memory as the weights, and so does what an update computes from them.
-    Nothing is ordered where gradients are small, and where the work on one needs later ones, such as the norm
-    of all.
+    the first is used, or wait with all activations until those of the inputs are there. They take as much
+    memory as the weights, and so does what an update computes from them. Nothing is ordered where the work on
+    one gradient needs later ones, such as the norm of all.
+
+    Measured on MobileNetV2, 16 images, one core: 0.62 GB above the process instead of 0.84, in as much time.
+    In bfloat16 0.48 instead of 0.53, which takes 5 % longer on two cores: small gradients are not ordered.
 
     Measured on dense layers with 264 MB of weights and AdamW, two runs with the order and one without: a step
     peaks 226 and 290 MB above the process instead of 616, in 1.5 and 1.6 s of the processor instead of 1.7.
@@ -47,9 +50,12 @@ def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
     there = list(zip(map(values_of, gradients), ends))
     pairs = [(g.op, getattr(end, "op", end)) for g, end in there if g is not None and end is not None]
     size = sum(g.dtype.size * np.prod([d or 1 for d in g.shape]) for g, _ in there if g is not None)
-    if size < _LARGE or not pairs:
+    if not pairs:
         return
     operations = pairs[0][0].graph.get_operations()  # producers before consumers
+    rounds = any(tensor.dtype == tf.bfloat16 for op in operations for tensor in op.outputs)
+    if rounds and size < _LARGE:
+        return
     place = {op.name: k for k, op in enumerate(operations)}
     pairs.sort(key=lambda pair: place[pair[0].name])
     first, last = place[pairs[0][0].name], place[pairs[-1][0].name]

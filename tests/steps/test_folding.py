@@ -88,6 +88,13 @@ def padded(layers, x):
 
 
 @in_inference
+def of_pixels(layers, x):
+    """Convolutions of single pixels, with a norm and with an activation."""
+    x = layers.BatchNormalization()(layers.Conv2D(5, 1)(x))
+    return layers.Conv2D(6, 1, activation="relu", bias_initializer="ones")(x)
+
+
+@in_inference
 def swish(layers, x):
     return layers.Activation("swish")(layers.Conv2D(5, 3)(x))
 
@@ -193,6 +200,7 @@ KINDS = of_layers(
         (read_twice, 1, 1),
         (regularised, 1, 1),
         (own_convolution, 1, 1),
+        (of_pixels, 1, 0),
         (padded, 3, 0),
         (strided_and_dilated, 1, 1),
         (updating, 1, 1),
@@ -341,29 +349,38 @@ def test_depthwise_convolutions_with_slow_gradients_are_in_float32(
     assert {op.outputs[0].dtype.name for op in used} == {"float32" if slow else "bfloat16"}
 
 
+def kinds_of_ops(tf, model, fold=True):
+    """The types of the ops of a graph of gradients."""
+    spec = tf.TensorSpec((BATCH, 8, 8, 4)), tf.TensorSpec((BATCH,), tf.int64)
+    objective = Objective(model, classification_loss(), fold=fold)
+    function = tf.function(lambda x, y: objective.gradients(x, y, model.trainable_variables)[2])
+    graph = function.get_concrete_function(*spec).graph
+    reached = SourceGraph(graph).upstream([tensor.op.name for tensor in graph.outputs])
+    return [op.type for op in graph.get_operations() if op.name in reached]
+
+
 def test_swish_takes_its_sigmoid_once(tf):
     tf.keras.utils.set_random_seed(0)
-    model, counts = varied(tf, swish(tf)), []
+    model = varied(tf, swish(tf))
     (loss, expected, _), (once_loss, found, _) = (gradients(tf, model, fold) for fold in (False, True))
     assert once_loss == pytest.approx(loss, rel=1e-5)
     assert_alike(found, expected)
-    spec = tf.TensorSpec((BATCH, 8, 8, 4)), tf.TensorSpec((BATCH,), tf.int64)
-    for fold in (False, True):
-        objective = Objective(model, classification_loss(), fold=fold)
-        step = lambda x, y, of=objective: of.gradients(x, y, model.trainable_variables)[2]  # noqa: E731
-        operations = tf.function(step).get_concrete_function(*spec).graph.get_operations()
-        counts.append(sum(op.type == "Sigmoid" for op in operations))
-    assert counts == [2, 1]
+    assert [kinds_of_ops(tf, model, fold).count("Sigmoid") for fold in (False, True)] == [2, 1]
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_in_float32_pixels_are_rows_and_biases_have_gradients_of_their_own(tf, mixed_precision, precision):
+    tf.keras.mixed_precision.set_global_policy(precision)
+    used = kinds_of_ops(tf, of_pixels(tf))
+    assert used.count("Conv2DBackpropFilter") == (0 if precision == "float32" else 2)
+    used = kinds_of_ops(tf, of_layers(lambda layers: layers.Conv2D(5, 3))(tf))
+    assert used.count("BiasAddGrad") == (1 if precision == "float32" else 2)  # one of the dense layer
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
 def test_zeros_that_a_convolution_adds_itself_are_not_added_before(tf, mixed_precision, precision):
     tf.keras.mixed_precision.set_global_policy(precision)
-    spec = tf.TensorSpec((BATCH, 8, 8, 4)), tf.TensorSpec((BATCH,), tf.int64)
-    objective = Objective(padded(tf), classification_loss())
-    function = tf.function(lambda x, y: objective(x, y, True)[1]).get_concrete_function(*spec)
-    reached = SourceGraph(function.graph).upstream([function.outputs[0].op.name])
-    used = [op.type for op in function.graph.get_operations() if op.name in reached]
+    used = kinds_of_ops(tf, padded(tf))
     wide = precision == "float32" or KERAS_3  # where the depthwise layers compute in float32
     assert used.count("Pad") == (1 if wide else 3)
 

@@ -21,7 +21,7 @@ BEFORE = {
         "et-train --model mobilenetv2 --dataset path/to/images --time 60s --output runs/NAME",
         "et-export runs/NAME --format tflite --output exported",
         "cp exported/model.tflite model.tflite",
-        "et-train --model demo --dataset demo --scheme elastic --rho 0.5 --epochs 4 --output demo-output/elastic",
+        "et-train --model demo --dataset demo --scheme elastic --epochs 4 --output demo-output/elastic",
         r"printf 'model: demo\ndataset: demo\naugment: standard\n' > augmented.yaml",
     )
 }
