@@ -32,19 +32,22 @@ from elastictrainer.selection.schemes import Scheme
 from elastictrainer.steps import optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.objective import Objective, classification_loss
-from elastictrainer.steps.timing import time_steps
+from elastictrainer.steps.timing import step_ms, time_steps, warm_up
 from elastictrainer.training.clock import process_age_s
 from elastictrainer.training.memory import MemoryLimit, weight_bytes
 
 PROFILES = Path("profiles")
-_WORTH_ROUNDING = 0.85  # of float32's time, at most: what bfloat16 must take to be chosen
-_TRIED = 4  # images in the steps that tell
+_WORTH_ROUNDING = 0.9  # of float32's full step, at most; passes and cached steps gain more
+_TRIED = 16  # images in the steps that tell, as in training: with fewer ones the casts of weights count more
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 160.0, 15.0  # of a profile besides its calibration, for MobileNetV2
 _NO_TIME = "no profile: it would take more than a tenth of the time. The last layers train, if there is time"
 _LIKE_LOADING = 3.0  # times as long as all before it takes a short profile, at least, also on a slow device
 _STEPS_VERSION = 3  # another number forgets the times that were kept before steps computed as they do now
-_FORMATS_LIKE_LOADING = 1.75  # times as long as loading TensorFlow takes measuring both formats: 2 or 1.5
+_FORMATS_S, _FORMATS_LIKE_LOADING = (
+    10.0,
+    1.75,
+)  # what measuring both formats takes, at least: seconds, loadings
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 
 
@@ -74,7 +77,7 @@ def choose_precision(settings: CommonSettings) -> str:
     with contextlib.suppress(OSError, ValueError):
         times = json.loads(path.read_text())
     if set(times) != {"float32", "bfloat16"}:
-        if _FORMATS_LIKE_LOADING * process_age_s() > _allowed_s(settings):
+        if max(_FORMATS_S, _FORMATS_LIKE_LOADING * process_age_s()) > _allowed_s(settings):
             return "float32"
         times = {name: _full_step_ms(settings, name) for name in ("float32", "bfloat16")}
         with contextlib.suppress(OSError):  # a later run measures again
@@ -97,9 +100,10 @@ def _full_step_ms(settings: CommonSettings, precision: str) -> float:
     objective = Objective(model, classification_loss(), fold=settings.fold == "on")
     step = CompiledStep(objective, optimizer, variables)
     images = tf.random.uniform((_TRIED, *shape), 0, 255), tf.zeros(_TRIED, tf.int64)
-    times = time_steps(step, [images])
+    warm_up(step, images, 2)
+    times = step_ms(step, images, 4)
     tf.keras.backend.clear_session()  # the names of the network's layers are free again
-    return float(np.median(times))
+    return float(np.min(times))  # other work adds time
 
 
 def profile_path(metadata: Record) -> Path:
