@@ -24,7 +24,7 @@ LIMITS = {
     "selection": 566,
     "profiler": 1205,
     "models": 785,
-    "steps": 1427,
+    "steps": 1429,
     "data": 950,
     "runs": 555,
     "(top)": 150,

@@ -40,14 +40,11 @@ PROFILES = Path("profiles")
 _WORTH_ROUNDING = 0.9  # of float32's full step, at most; passes and cached steps gain more
 _TRIED = 16  # images in the steps that tell, as in training: with fewer ones the casts of weights count more
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
-_WHOLE_S, _SHORT_S = 160.0, 15.0  # of a profile besides its calibration, for MobileNetV2
+_WHOLE_S, _SHORT_S = 160.0, 20.0  # of a profile besides its calibration, for MobileNetV2
 _NO_TIME = "no profile: it would take more than a tenth of the time. The last layers train, if there is time"
 _LIKE_LOADING = 3.0  # times as long as all before it takes a short profile, at least, also on a slow device
 _STEPS_VERSION = 3  # another number forgets the times that were kept before steps computed as they do now
-_FORMATS_S, _FORMATS_LIKE_LOADING = (
-    10.0,
-    1.75,
-)  # what measuring both formats takes, at least: seconds, loadings
+_FORMATS_S, _FORMATS_LIKE_LOADING = 10.0, 1.75  # measuring both formats: seconds at least, or loadings
 _FREE_SHARE = 0.75  # of what is free, this process included: --memory auto
 
 

@@ -284,13 +284,15 @@ def _grouped(
     strides: Sequence[int],
     rates: Sequence[int],
 ) -> tf.Tensor:
-    """Return a convolution without bias in groups, in few ops, or building the graph would take minutes.
+    """Return a convolution without bias; one in groups in few ops, or building the graph would take minutes.
 
     Groups of one channel are a depthwise convolution. Otherwise an op has several groups, each of its kernels
     being zero outside of its group.
     """
+    if groups == 1:
+        return tf.nn.convolution(inputs, kernel, strides, padding, dilations=rates)
     height, width, channels, filters = kernel.shape
-    if groups > 1 and channels == 1:
+    if channels == 1:
         kernel = tf.reshape(kernel, (height, width, groups, filters // groups))
         return tf.nn.depthwise_conv2d(inputs, kernel, (1, *strides, 1), padding, dilations=rates)
     parts = max(n for n in range(1, _MOST_PARTS + 1) if groups % n == 0)
@@ -302,7 +304,7 @@ def _grouped(
             k = apart * tf.reshape(k, (height, width, 1, channels, each, filters // groups))
             k = tf.reshape(k, (height, width, each * channels, filters // parts))
         made.append(tf.nn.convolution(x, k, strides, padding, dilations=rates))
-    return tf.concat(made, axis=-1) if parts > 1 else made[0]
+    return tf.concat(made, axis=-1)
 
 
 def _kernel(layer: Layer) -> Variable:

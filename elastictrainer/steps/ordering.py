@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from elastictrainer.steps.graph_library import reached
+from elastictrainer.steps.graph_library import CALLS, LOOPS, reached
 from elastictrainer.steps.graphs import values_of, written_by
 from elastictrainer.steps.keras_compat.variables import tf_variables
 
@@ -54,7 +54,8 @@ def one_by_one(gradients: Sequence[Any], ends: Sequence[Any]) -> None:
         return
     operations = pairs[0][0].graph.get_operations()  # producers before consumers
     rounds = any(tensor.dtype == tf.bfloat16 for op in operations for tensor in op.outputs)
-    if rounds and size < _LARGE:
+    # The graph has a call, or a loop, not where it was traced: gradients put another in its place.
+    if (rounds and size < _LARGE) or any(op.type in (*CALLS, *LOOPS) for op in operations):
         return
     place = {op.name: k for k, op in enumerate(operations)}
     pairs.sort(key=lambda pair: place[pair[0].name])
