@@ -24,7 +24,7 @@ LIMITS = {
     "selection": 566,
     "profiler": 1205,
     "models": 785,
-    "steps": 1429,
+    "steps": 1426,
     "data": 950,
     "runs": 555,
     "(top)": 150,

@@ -38,7 +38,7 @@ from elastictrainer.training.memory import MemoryLimit, weight_bytes
 
 PROFILES = Path("profiles")
 _WORTH_ROUNDING = 0.9  # of float32's full step, at most; passes and cached steps gain more
-_TRIED = 16  # images in the steps that tell, as in training: with fewer ones the casts of weights count more
+_TRIED = 16  # images in the steps that tell, as in training: with fewer the casts of weights count more
 _SHARE_OF_TIME = 0.1  # of a run with a deadline
 _WHOLE_S, _SHORT_S = 160.0, 20.0  # of a profile besides its calibration, for MobileNetV2
 _NO_TIME = "no profile: it would take more than a tenth of the time. The last layers train, if there is time"
@@ -56,7 +56,7 @@ def choose_precision(settings: CommonSettings) -> str:
     without a measurement for a network of the user's, which may not be made for both, within a limit of
     memory, which two steps to compare might not keep, in a deterministic run, where no time decides, and
     where a tenth of the run's time is too little to find out. No list of what a processor has tells which is
-    faster: on one with such units EfficientNetB0 took 1.4 times as long in bfloat16, and MobileNetV2 0.7.
+    faster: on one with such units EfficientNetB0 took 1.4 times as long in bfloat16, and MobileNetV2 0.8.
     """
     if settings.precision != "auto":
         return settings.precision

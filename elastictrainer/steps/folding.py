@@ -1,4 +1,4 @@
-"""Layers computed in less time: batch norms and zeros folded into convolutions; and convolutions, biases and
+"""Layers computed in less time: batch norms and zero padding folded into convolutions; and convolutions and
 swish by operations whose gradients are faster on a processor.
 
 A batch norm that keeps its statistics makes gamma (conv(x, W) + bias - mean) / sqrt(var + eps) + beta. The
@@ -37,6 +37,7 @@ class _Made:
     """What a layer has made: `layer(inputs)` is `outputs`; and whether a norm was folded into it."""
 
     layer: Layer
+    operation: Optional[Call]  # of `_operation`; None of zero padding
     inputs: tf.Tensor
     outputs: tf.Tensor
     folded: bool = False
@@ -80,14 +81,14 @@ class FoldedModel:
                 elif not self._fold:
                     continue
                 elif type(layer) is tf.keras.layers.ZeroPadding2D:
-                    layer.call = _noted(layer, layer.call, made)
+                    layer.call = _noted(layer, None, layer.call, made)
                 elif _is_silu(layer):
                     layer.call = _silu
                 elif (operation := _operation(layer)) is not None:
                     call = _by_operation(layer, operation) if _is_slow(layer) else layer.call
                     linear = layer.activation is tf.keras.activations.linear
                     folds = linear and id(layer) not in self._kept and not read_by_several(layer)
-                    layer.call = _noted(layer, call, made) if folds else call
+                    layer.call = _noted(layer, operation, call, made) if folds else call
                 else:
                     continue
                 changed.append(layer)
@@ -98,27 +99,28 @@ class FoldedModel:
 
 
 def _is_silu(layer: Layer) -> bool:
-    """Return whether a layer is the activation x sigmoid(x), of which TensorFlow does the half twice."""
-    silu = tf.keras.activations.get("swish")  # silu in Keras 3
-    own = type(layer) is tf.keras.layers.Activation and layer.activation is silu
-    return own and layer.compute_dtype == "float32"  # in bfloat16 it is slower
+    """Return whether a layer is the activation x sigmoid(x), on a processor and in float32."""
+    if type(layer) is not tf.keras.layers.Activation or tf.config.list_physical_devices("GPU"):
+        return False
+    return layer.compute_dtype == "float32" and layer.activation is tf.keras.activations.get("swish")
 
 
 @tf.autograph.experimental.do_not_convert
 def _silu(inputs: tf.Tensor) -> tf.Tensor:
+    # TensorFlow's own computes the sigmoid again for the gradient, which holds less and takes longer.
     return inputs * tf.sigmoid(inputs)
 
 
 def _is_slow(layer: Layer) -> bool:
     """Return whether Keras' own operation is slower than that of this module."""
     if type(layer) is not tf.keras.layers.Conv2D:
-        return _is_widened(layer)
+        return _casts_to_float32(layer)
     in_float32 = layer.compute_dtype == "float32"
     return (layer.groups > 1 or in_float32) and not tf.config.list_physical_devices("GPU")
 
 
-def _is_widened(layer: Layer) -> bool:
-    """Return whether a depthwise layer computes in float32, as its gradient in bfloat16 is slow."""
+def _casts_to_float32(layer: Layer) -> bool:
+    """Return whether a layer in bfloat16 computes its depthwise part in float32: its gradient is slow."""
     depthwise = type(layer) in (tf.keras.layers.DepthwiseConv2D, tf.keras.layers.SeparableConv2D)
     rounds = KERAS_3 and layer.compute_dtype == "bfloat16"
     return depthwise and rounds and max(layer.strides) > 1 and not tf.config.list_physical_devices("GPU")
@@ -135,13 +137,14 @@ def _by_operation(layer: Layer, operation: Call) -> Call:
     return compute
 
 
-def _noted(layer: Layer, call: Call, made: Dict[int, _Made]) -> Call:
+def _noted(layer: Layer, operation: Optional[Call], call: Call, made: Dict[int, _Made]) -> Call:
+    """Return `call`, which then adds to `made` what it has made."""
 
     @tf.autograph.experimental.do_not_convert
     def noted(inputs: tf.Tensor, *arguments: Any, **options: Any) -> Any:
         outputs = call(inputs, *arguments, **options)
         if isinstance(inputs, tf.Tensor) and inputs.dtype == outputs.dtype:  # as what is folded computes
-            made[id(outputs)] = _Made(layer, inputs, outputs)
+            made[id(outputs)] = _Made(layer, operation, inputs, outputs)
         return outputs
 
     return noted
@@ -157,7 +160,8 @@ def _of_norm(norm: Layer, call: Call, made: Dict[int, _Made], trained: Optional[
         training = options.get("training", arguments[0] if arguments else None)
         before = made.get(id(inputs))
         updates = not isinstance(training, (bool, int)) or (training and norm.trainable)
-        if before is None or updates or not _scales_last(norm, inputs) or options.get("mask") is not None:
+        folds = not updates and options.get("mask") is None and _scales_last(norm, inputs)
+        if before is None or before.operation is None or not folds:
             return call(inputs, *arguments, **options)
         layer = before.layer
         if trained is not None and norm.gamma is not None:
@@ -174,35 +178,25 @@ def _of_norm(norm: Layer, call: Call, made: Dict[int, _Made], trained: Optional[
         bias *= scale
         if norm.beta is not None:
             bias += _value(norm.beta)
-        return _operation(layer)(*_unpadded(layer, before.inputs, made), scale, bias)
+        return before.operation(*_unpadded(layer, before.inputs, made), scale, bias)
 
     return folded
 
 
 def _add_bias(outputs: tf.Tensor, bias: Optional[tf.Tensor]) -> tf.Tensor:
-    """Add a bias, if there is one.
-
-    In float32 oneDNN computes the gradient of BiasAdd together with that of a convolution's kernel, in much
-    more time than both take by themselves. The gradient of its older name is a sum, and the pass forward is
-    the same.
-    """
-    if bias is None:
-        return outputs
-    if outputs.shape.rank == 4 and _is_wide(outputs):
-        return tf.raw_ops.BiasAddV1(value=outputs, bias=bias)
-    return tf.nn.bias_add(outputs, tf.cast(bias, outputs.dtype))
+    return outputs if bias is None else tf.nn.bias_add(outputs, tf.cast(bias, outputs.dtype))
 
 
-def _is_wide(tensor: tf.Tensor) -> bool:
-    """Return whether a processor computes on it in float32."""
+def _on_cpu_in_float32(tensor: tf.Tensor) -> bool:
+    """Return whether a processor computes what reads `tensor`, in float32."""
     return tensor.dtype == tf.float32 and not tf.config.list_physical_devices("GPU")
 
 
 def _unpadded(layer: Layer, inputs: tf.Tensor, made: Dict[int, _Made]) -> Tuple[tf.Tensor, str]:
-    """Return what a layer computes its outputs from, and its padding: SAME where that adds the same zeros.
+    """Return the inputs and the padding of a layer: without zero padding before it where SAME adds the same.
 
-    Keras' MobileNets and EfficientNets have a layer that adds them. Not in bfloat16: there VALID alone has a
-    fast gradient.
+    Keras' MobileNets and EfficientNets have such layers. In bfloat16 they stay: there the gradient is fast
+    with padding VALID alone.
     """
     padding, before = getattr(layer, "padding", "").upper(), made.get(id(inputs))
     if before is None or type(before.layer) is not tf.keras.layers.ZeroPadding2D or padding != "VALID":
@@ -214,9 +208,9 @@ def _unpadded(layer: Layer, inputs: tf.Tensor, made: Dict[int, _Made]) -> Tuple[
         total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
         zeros.append((total // 2, total - total // 2))
     same = tuple(zeros) == before.layer.padding and max(layer.dilation_rate) == 1
-    rounds = inputs.dtype != tf.float32 and not _is_widened(layer)
-    wide = before.layer.data_format == "channels_last" and not rounds
-    return (before.inputs, "SAME") if same and wide else (inputs, padding)
+    in_float32 = inputs.dtype == tf.float32 or _casts_to_float32(layer)
+    last = before.layer.data_format == "channels_last"
+    return (before.inputs, "SAME") if same and in_float32 and last else (inputs, padding)
 
 
 def _operation(layer: Layer) -> Any:
@@ -250,30 +244,29 @@ def _operation(layer: Layer) -> Any:
         else:
             groups, strides, rates = layer.groups, tuple(layer.strides), tuple(layer.dilation_rate)
         kernel = tf.cast(kernel, x.dtype)
-        single = groups == max(*strides, *kernel.shape[:2]) == 1
-        if single and _is_wide(x) and None not in x.shape[1:]:
-            return _of_pixels(x, kernel[0, 0], bias)
+        pointwise = groups == max(*strides, *kernel.shape[:2]) == 1
+        if pointwise and _on_cpu_in_float32(x) and None not in x.shape[1:]:
+            return _pointwise(x, kernel[0, 0], bias)
         return _add_bias(_grouped(x, kernel, padding, groups, strides, rates), bias)
 
     return compute
 
 
 def _depthwise(layer: Layer, x: tf.Tensor, kernel: tf.Tensor, padding: str) -> tf.Tensor:
-    """Return the depthwise part of a layer, in float32 where it is slow otherwise."""
-    wide = tf.cast(x, tf.float32) if _is_widened(layer) else x
-    strides, rates = (1, *layer.strides, 1), tuple(layer.dilation_rate)
-    made = tf.nn.depthwise_conv2d(wide, tf.cast(kernel, wide.dtype), strides, padding, dilations=rates)
-    return tf.cast(made, x.dtype)
+    """Return the depthwise part of a layer, in the format of `x`."""
+    inputs = tf.cast(x, tf.float32) if _casts_to_float32(layer) else x
+    kernel, strides = tf.cast(kernel, inputs.dtype), (1, *layer.strides, 1)
+    outputs = tf.nn.depthwise_conv2d(inputs, kernel, strides, padding, dilations=tuple(layer.dilation_rate))
+    return tf.cast(outputs, x.dtype)
 
 
-def _of_pixels(x: tf.Tensor, kernel: tf.Tensor, bias: Optional[tf.Tensor]) -> tf.Tensor:
-    """Return a convolution of single pixels, (channels, filters), as a product of matrices.
+def _pointwise(x: tf.Tensor, kernel: tf.Tensor, bias: Optional[tf.Tensor]) -> tf.Tensor:
+    """Return a pointwise convolution as a product of matrices; `x` (batch, ..., channels) has a known shape.
 
-    In float32 its gradients take less time so, in bfloat16 more.
+    `kernel` is (channels, filters). In float32 the gradients take less time so, in bfloat16 more.
     """
-    channels, filters = kernel.shape
-    rows = _add_bias(tf.linalg.matmul(tf.reshape(x, (-1, channels)), kernel), bias)
-    return tf.reshape(rows, (-1, *x.shape[1:-1], filters))
+    rows = _add_bias(tf.linalg.matmul(tf.reshape(x, (-1, kernel.shape[0])), kernel), bias)
+    return tf.reshape(rows, (-1, *x.shape[1:-1], kernel.shape[1]))
 
 
 def _grouped(

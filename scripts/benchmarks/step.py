@@ -9,11 +9,16 @@ reckoned to take above weights and slots.
 With --cached the last half of the tensors trains on cached activations: the pass that writes the cache, and
 the step that reads it, folded in the given batch over as they are in batches of 4.
 
+With --parts what takes a folded step in float32 less time is added part by part; each part's share is of
+Keras' step.
+
 A processor without bfloat16 units computes in it as well, but slower: --precision auto leaves it there.
 """
 
 import itertools
 import time
+from contextlib import ExitStack
+from unittest import mock
 
 import numpy as np
 
@@ -22,13 +27,14 @@ from elastictrainer.cache.activation_cache import ActivationCache
 from elastictrainer.cache.forward_pass import ForwardPass
 from elastictrainer.cache.settings import CacheSettings
 from elastictrainer.profiler.profile_model import traced_memory
-from elastictrainer.steps import optimizers
+from elastictrainer.steps import compiled_step, folding, optimizers
 from elastictrainer.steps.compiled_step import CompiledStep
 from elastictrainer.steps.keras_compat.layers import keep_statistics
 from elastictrainer.steps.objective import Objective, classification_loss
 
 KERAS, PLAIN, FOLDED, ROUNDED = "Keras", "ours", "folded", "bfloat16"
 KINDS = {PLAIN: (False, "float32"), FOLDED: (True, "float32"), ROUNDED: (True, "bfloat16")}  # ours
+PARTS = ("norms", "order", "zero padding", "swish", "pointwise")  # of a folded step
 _PLAIN_BATCH = 4  # of cached steps before they were folded
 _WARM_UP = 2  # rounds that build graphs
 
@@ -51,30 +57,40 @@ def minibatch(size, batch_size):
     return x, tf.random.uniform((batch_size,), 0, 100, tf.int64)
 
 
+def keras_step(name, batch_size):
+    """Return a network, its metric, a minibatch, and Keras' step on it as a function."""
+    import tensorflow as tf
+
+    model, size = network(name)
+    examples = minibatch(size, batch_size)
+    accuracy = tf.keras.metrics.SparseCategoricalAccuracy()
+    model.compile(optimizers.make("sgd", 1e-6), classification_loss(), metrics=[accuracy], jit_compile=False)
+    model.make_train_function()
+    minibatches = iter(tf.data.Dataset.from_tensors(examples).cache().repeat())
+    return model, accuracy, examples, lambda: model.train_function(minibatches)
+
+
+def own_step(model, accuracy, fold=True):
+    objective, optimizer = Objective(model, classification_loss(), fold=fold), optimizers.make("sgd", 1e-6)
+    optimizers.build(optimizer, model.trainable_variables)
+    return CompiledStep(objective, optimizer, model.trainable_variables, [accuracy])
+
+
 def variants(name, batch_size):
     """Return the functions to time by name: steps, then forward passes; and MB of a step by name."""
     import tensorflow as tf
 
-    model, size = network(name)
-    x, y = minibatch(size, batch_size)
-    accuracy = tf.keras.metrics.SparseCategoricalAccuracy()
-    model.compile(optimizers.make("sgd", 1e-6), classification_loss(), metrics=[accuracy], jit_compile=False)
-    model.make_train_function()
-    data = tf.data.Dataset.from_tensors((x, y)).cache().repeat()
-    minibatches = iter(data)
-    found, memory = {f"{KERAS} step": lambda model=model: model.train_function(minibatches)}, {}
+    model, accuracy, examples, keras = keras_step(name, batch_size)
+    found, memory = {f"{KERAS} step": keras}, {}
     for kind, (fold, precision) in KINDS.items():
         if precision != "float32":
             model, _ = network(name, precision)
-        objective = Objective(model, classification_loss(), fold=fold)
-        optimizer = optimizers.make("sgd", 1e-6)
-        optimizers.build(optimizer, model.trainable_variables)
-        step = CompiledStep(objective, optimizer, model.trainable_variables, [accuracy])
-        reckoned = traced_memory(step, (x, y))
+        step = own_step(model, accuracy, fold)
+        reckoned = traced_memory(step, examples)
         memory[kind] = 1e-6 * reckoned.step_bytes(np.ones(len(step.variables), bool)) if reckoned else None
-        found[f"{kind} step"] = lambda step=step: float(step(x, y))
-        forward = tf.function(lambda x, y, objective=objective: objective(x, y, False)[1])
-        found[f"{kind} forward"] = lambda forward=forward: float(forward(x, y))
+        found[f"{kind} step"] = lambda step=step: float(step(*examples))
+        forward = tf.function(lambda x, y, objective=step.objective: objective(x, y, False)[1])
+        found[f"{kind} forward"] = lambda forward=forward: float(forward(*examples))
     return found, memory
 
 
@@ -99,6 +115,44 @@ def measure(name, batch_size, rounds):
     for kind in KINDS:
         over = taken[f"{kind} step"] / taken[f"{KERAS} step"]
         row.update({f"{kind}/{KERAS}": float(np.median(over)), f"{kind} MB": memory[kind]})
+    return row
+
+
+def without():
+    """Return by part a module, the name of a function in it, and one that leaves the part out."""
+    import tensorflow as tf
+
+    def as_convolution(x, kernel, bias):
+        return folding._add_bias(tf.nn.conv2d(x, kernel[None, None], 1, "VALID"), bias)
+
+    return {
+        "order": (compiled_step, "one_by_one", lambda gradients, ends: None),
+        "zero padding": (
+            folding,
+            "_unpadded",
+            lambda layer, x, made: (x, getattr(layer, "padding", "").upper()),
+        ),
+        "swish": (folding, "_is_silu", lambda layer: False),
+        "pointwise": (folding, "_pointwise", as_convolution),
+    }
+
+
+def measure_parts(name, batch_size, rounds):
+    """Return the row of a network whose folded step gets its parts one after the other."""
+    model, accuracy, examples, keras = keras_step(name, batch_size)
+    found, left_out = {KERAS: keras}, without()
+    for part in PARTS:
+        left_out.pop(part, None)
+        step = own_step(model, accuracy)
+        with ExitStack() as stack:
+            for module, function, replacement in left_out.values():
+                stack.enter_context(mock.patch.object(module, function, replacement))
+            step(*examples)
+        found[part] = lambda step=step: float(step(*examples))
+    taken = in_turn(found, rounds)
+    shares = [1.0, *(float(np.median(taken[part] / taken[KERAS])) for part in PARTS)]
+    row = {"model": name, "batch": batch_size, "step": shares[-1]}
+    row.update((part, before - after) for part, before, after in zip(PARTS, shares, shares[1:]))
     return row
 
 
@@ -146,7 +200,15 @@ def main():
     )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--cached", action="store_true", help="the cache's pass and steps")
+    parser.add_argument("--parts", action="store_true", help="what each part of folding brings")
     options = parser.parse_args()
+    if options.parts:
+        results = bench.Results(
+            options, {"model": "<15", "batch": ">5", **dict.fromkeys(("step", *PARTS), ">13.3f")}
+        )
+        for name in options.models:
+            results.add(measure_parts(name, options.batch_size, options.rounds))
+        return
     if options.cached:
         parts = [f"{kind} {part}" for part in ("pass", "cached step") for kind in KINDS]
         ratios = [f"{kind} {part} ratio" for part in ("pass", "cached step") for kind in (FOLDED, ROUNDED)]
