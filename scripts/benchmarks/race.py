@@ -77,7 +77,7 @@ def _is_share(setting):
 
 
 def draw(path, ways, picture, title):
-    """Draw accuracy over minutes of training: each seed small, its setting's mean large, shares joined."""
+    """Draw accuracy over minutes of training: seeds small, a setting's mean large, hollow for one seed."""
     runs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))  # by way, setting and rate
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
@@ -97,7 +97,11 @@ def draw(path, ways, picture, title):
         shares = [mean for name, mean in sorted(means.items()) if _is_share(name)]
         axes.plot(*np.reshape(shares, (-1, 2)).T, ":", color=style.colour)
         label = f"{_TRAINS[way]} ({way})" if way in _TRAINS else way
-        axes.plot(*np.array(list(means.values())).T, style.marker, color=style.colour, label=label)
+        for fill in ("full", "none"):
+            points = [mean for n, mean in means.items() if (len(best_rate[n]) == 1) == (fill == "none")]
+            if points:
+                axes.plot(*np.array(points).T, style.marker, color=style.colour, label=label, fillstyle=fill)
+                label = None
         for name, point in means.items():
             if _is_share(name) and name in labelled:
                 continue
