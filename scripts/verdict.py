@@ -1,4 +1,4 @@
-"""One sentence on elastic training and its rivals, from finished runs; medians where there are several.
+"""The verdict of the demo, from finished runs; medians where there are several.
 
 python scripts/verdict.py --full RUN... --short RUN... --below RUN... --elastic RUN...
 """
@@ -10,29 +10,29 @@ from typing import Dict, List
 from elastictrainer.errors import UsageError
 from elastictrainer.runs.run_folder import RunFolder
 
-# Full training, full training of fewer epochs, all tensors from some layer on in the time of elastic
-# training, and that: a run for each seed, in the same order.
+# Full training, full training of fewer epochs, and in about their time late layers and chosen tensors: a run
+# for each seed, in the same order.
 WAYS = ("full", "short", "below", "elastic")
 
 
-def sentence(runs: Dict[str, List[RunFolder]]) -> str:
-    """Return the time and accuracy of elastic training, given the runs of all WAYS."""
+def verdict(runs: Dict[str, List[RunFolder]]) -> str:
+    """Return the time and accuracy of both ways that train some tensors, given the runs of all WAYS."""
     summaries = {way: [run.summary() for run in own] for way, own in runs.items()}
     accuracy = {way: median(100 * s["accuracy"] for s in own) for way, own in summaries.items()}
-    pairs = zip(summaries["elastic"], summaries["full"])
-    share = median(one["train_seconds"] / full["train_seconds"] for one, full in pairs)
     full_epochs, epochs = (runs[way][0].config()["epochs"] for way in ("full", "short"))
     records = (record for run in runs["elastic"] for record in run.metrics())
     solved = [100 * record["test_accuracy"] for record in records if record["epoch"] == 0]
-    head = f"The solved head alone has {median(solved):.2f} %. " if solved else ""
-    compared = {way: _compared(accuracy["elastic"], accuracy[way]) for way in WAYS}
+    sentences = [f"The solved head alone has {median(solved):.2f} %."] if solved else []
+    for way, words in (("below", "Late layers (freeze-below)"), ("elastic", "Chosen tensors (elastic)")):
+        pairs = zip(summaries[way], summaries["full"])
+        share = median(one["train_seconds"] / full["train_seconds"] for one, full in pairs)
+        full, short = (_compared(accuracy[way], accuracy[other]) for other in ("full", "short"))
+        sentences.append(
+            f"{words} took {share:.2f} of full training's time and end at {accuracy[way]:.2f} %: {full} full "
+            f"training of {full_epochs} epochs, {short} that of {epochs}."
+        )
     seeds = len(runs["elastic"])
-    return (
-        f"{head}Elastic training took {share:.2f} of full training's time and ends at "
-        f"{accuracy['elastic']:.2f} %: {compared['full']} full training, {compared['short']} full training "
-        f"of {epochs} epoch{'' if epochs == 1 else 's'} instead of {full_epochs}, {compared['below']} "
-        f"freeze-below{f', medians of {seeds} seeds' if seeds > 1 else ''}."
-    )
+    return " ".join([*sentences, *([f"Medians of {seeds} seeds."] if seeds > 1 else [])])
 
 
 def _compared(one: float, other: float) -> str:
@@ -48,7 +48,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", nargs="+", required=True, metavar="RUN")
     arguments = vars(parser.parse_args())
     try:
-        print(sentence({way: [RunFolder(path) for path in paths] for way, paths in arguments.items()}))
+        print(verdict({way: [RunFolder(path) for path in paths] for way, paths in arguments.items()}))
     except UsageError as error:
         parser.error(str(error))
 

@@ -18,7 +18,7 @@ _DESCRIPTION = (
     "Measure how much of a training step each tensor takes on this device, and write the profile to a file."
 )
 _USAGE = "et-profile [--dataset DATA | --classes N] [--model NAME] [--profile FILE] [OPTION ...]"
-_EXAMPLE = "example: et-profile --model resnet50 --validate 12"
+_EXAMPLE = "example: et-profile --dataset photos --test-split 0.2 --validate 12"
 _COSTLIEST = 10  # tensors listed
 _NAME_WIDTH = 54  # characters of a tensor's name
 

@@ -98,7 +98,7 @@ class CommonSettings:
     """Settings that et-profile and et-train share: model, data and optimizer."""
 
     model: str = setting(
-        "resnet50",
+        "mobilenetv2",
         f"{registry.MODEL.listed}, a .keras file, or package.module:function",
         names=registry.MODEL,
         group="model",

@@ -10,7 +10,7 @@ from elastictrainer.profiler.profile import Profile
 from elastictrainer.runs.log import LOG
 from elastictrainer.selection.selector import (
     EXCEPTIONS,
-    LAST_LAYERS,
+    LATE_LAYERS,
     OVER_BUDGET,
     UNCHANGED,
     Solver,
@@ -20,7 +20,7 @@ from elastictrainer.selection.selector import (
 
 _REMARKS = {
     UNCHANGED: ", as before: no tensor's update promises to lower the loss",
-    LAST_LAYERS: ", the last layers: no tensor's update promises to lower the loss",
+    LATE_LAYERS: ", the late layers: no tensor's update promises to lower the loss",
     OVER_BUDGET: ", over the budget of {:.3f}: no tensor of positive importance costs less",
 }
 

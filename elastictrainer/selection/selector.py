@@ -11,8 +11,8 @@ from elastictrainer.profiler.cost_groups import CostGroups, Mask, Numbers
 from elastictrainer.profiler.profile import Profile
 
 # Exceptions, by their names in a run's files. No tensor has a positive importance: the previous selection
-# stays, or the last layers train that fit the budget. None of positive importance fits: the cheapest trains.
-UNCHANGED, LAST_LAYERS, OVER_BUDGET = EXCEPTIONS = ("kept_previous", "last_layers", "over_budget")
+# stays, or the late layers train that fit the budget. None of positive importance fits: the cheapest trains.
+UNCHANGED, LATE_LAYERS, OVER_BUDGET = EXCEPTIONS = ("kept_previous", "late_layers", "over_budget")
 # From the profile, the (N,) importances and the ms that a step may take, to the (N,) bool of what trains, all
 # in the order of `model.trainable_weights`.
 Solver = Callable[[Profile, Numbers, float], Mask]
@@ -146,10 +146,10 @@ def select_with_fallback(
     """Select as `select` does, with a fallback where its answer is empty.
 
     Where all tensors of positive importance exceed the budget, that is the cheapest of them; where there is
-    none, `previous`, the (N,) selection so far, or before the first one the last layers.
+    none, `previous`, the (N,) selection so far, or before the first one the late layers.
 
     Returns:
-        (N,) bool; and UNCHANGED, LAST_LAYERS or OVER_BUDGET where `select` has no other answer, else None.
+        (N,) bool; and UNCHANGED, LATE_LAYERS or OVER_BUDGET where `select` has no other answer, else None.
 
     Raises:
         UsageError: as `select`.
@@ -162,7 +162,7 @@ def select_with_fallback(
         return np.arange(len(profile)) == np.argmin(np.where(useful, profile.alone_ms, np.inf)), OVER_BUDGET
     if previous is None:
         worth = np.ones(len(profile))
-        return select(profile, worth, rho, solver=freeze_below, memory=memory).mask, LAST_LAYERS
+        return select(profile, worth, rho, solver=freeze_below, memory=memory).mask, LATE_LAYERS
     return previous, UNCHANGED
 
 

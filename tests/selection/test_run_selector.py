@@ -9,7 +9,7 @@ from cache_builders import reusable_chain
 from elastictrainer import Profile
 from elastictrainer.selection.run_selector import Selector
 from elastictrainer.selection.selector import (
-    LAST_LAYERS,
+    LATE_LAYERS,
     OVER_BUDGET,
     UNCHANGED,
     freeze_below,
@@ -52,7 +52,7 @@ class Run:
         ([5, 1, 1, -1], 0.5, None, [2], OVER_BUDGET),
         ([5, 1, 1, -1], 0.5, PREVIOUS, [2], OVER_BUDGET),
         ([-1, 0, -2, -1], 0.8, PREVIOUS, [1, 3], UNCHANGED),
-        ([-1, 0, -2, -1], 0.65, None, [2, 3], LAST_LAYERS),
+        ([-1, 0, -2, -1], 0.65, None, [2, 3], LATE_LAYERS),
     ],
 )
 def test_choose_falls_back_to_the_cheapest_or_the_previous(importance, rho, previous, selected, exception):
@@ -72,7 +72,7 @@ def test_each_interval_selects_by_scores_of_its_own_and_lets_the_others_rest():
     assert run.selector.selects
     (record, _) = json.loads(json.dumps(run.records, allow_nan=False))
     keys = "step selected rho_target predicted_ms predicted_ratio importance importance_selected"
-    keys += " importance_positive kept_previous over_budget last_layers cached"
+    keys += " importance_positive kept_previous over_budget late_layers cached"
     assert set(record) == set(keys.split())
     assert record["selected"] == [2, 3] and record["rho_target"] == 0.65 and not record["cached"]
     assert run.said[0].startswith("selected 2 of 4 ")

@@ -13,7 +13,7 @@ from elastictrainer import Profile, UsageError, select
 from elastictrainer.profiler.cost_groups import CostGroups
 from elastictrainer.profiler.memory import StepMemory
 from elastictrainer.selection.selector import (
-    LAST_LAYERS,
+    LATE_LAYERS,
     UNCHANGED,
     freeze_below,
     select_with_fallback,
@@ -263,7 +263,7 @@ def test_choose_with_little_time_and_memory():
     profile, near = case(), np.array([False, True])
     for importance, rho, previous, exception in (
         ([-1.0, 3.0], profile.rho_min, None, None),
-        ([3.0, -1.0], 1.0, None, LAST_LAYERS),
+        ([3.0, -1.0], 1.0, None, LATE_LAYERS),
         ([3.0, -1.0], 1.0, near, UNCHANGED),
     ):
         found = select_with_fallback(profile, np.array(importance), rho, previous=previous, memory=1020)
