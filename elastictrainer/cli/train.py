@@ -74,8 +74,8 @@ def _print_summary(summary: Record) -> None:
     other_s = summary["train_seconds"] - head_s - selecting_s - steps_s
     print(_accuracy(summary))
     print(
-        f"training time: {summary['train_seconds']:.0f} s (head and cache {head_s:.0f}, selection "
-        f"{selecting_s:.0f}, steps {steps_s:.0f}, other {max(0.0, other_s):.0f}); "
+        f"training time: {summary['train_seconds']:.0f} s (head and cache {head_s:.0f}, selection and "
+        f"graphs {selecting_s:.0f}, steps {steps_s:.0f}, other {max(0.0, other_s):.0f}); "
         f"evaluation: {seconds.get('validation', 0.0):.0f} s"
     )
     if ratios:

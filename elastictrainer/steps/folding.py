@@ -20,13 +20,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 import tensorflow as tf
 
-from elastictrainer.steps.keras_compat.layers import KEEPS, layers_inside, read_by_several
+from elastictrainer.steps.keras_compat.layers import KEEPS, layers_inside, read_by_several, replaced_by_user
 from elastictrainer.steps.keras_compat.variables import Variable, tf_variable
 from elastictrainer.steps.keras_compat.version import KERAS_3
 
 _MOST_PARTS = 8  # of a convolution in groups
-# What computes a layer's outputs, where a user has put something else on the object.
-_OWN = {"call", "convolution_op", "_jit_compiled_convolution_op"}
 
 Layer = Any  # of Keras
 Call = Callable[..., tf.Tensor]  # of a layer
@@ -74,7 +72,7 @@ class FoldedModel:
         changed: List[Layer] = []
         try:
             for layer in layers_inside(self._model, recursive=True):
-                if not _OWN.isdisjoint(vars(layer)):  # the user's
+                if replaced_by_user(layer):
                     continue
                 if type(layer) is tf.keras.layers.BatchNormalization:
                     layer.call = _of_norm(layer, layer.call, made, trained)

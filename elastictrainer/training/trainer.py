@@ -96,7 +96,7 @@ class Trainer:
             model: any Keras model that is trained with the default `train_step`; frozen layers stay frozen.
             scheme: a name that `et-train --scheme` takes, or a `Scheme`.
             profile: the model's profile, from `profile_model` or an earlier `fit` (`trainer.profile`); None:
-                made at the first minibatch, which takes a minute or more (a tenth of a short run at most).
+                made at the first minibatch, which takes a minute or more (less in a short run).
             probe: from the number of an interval to the minibatches that tensors are scored on and full steps
                 timed with; None: the first ones of the data.
             activation_cache: "auto": at the start of an interval a pass over the data caches the activations
@@ -342,8 +342,8 @@ class Trainer:
     ) -> Tuple[Optional[Profile], bool]:
         """Return the profile of a run, and whether activations are cached, which `cached` asks for.
 
-        What is missing is measured on `minibatch`, for a tenth of a short run's time at most; a line says why
-        nothing can be cached. `spec`: of any minibatch.
+        What is missing is measured on `minibatch`, in a short run for less long; a line says why nothing can
+        be cached. `spec`: of any minibatch.
         """
         profile, model = self.profile, self.model
         if self.scheme.selects and profile is None:

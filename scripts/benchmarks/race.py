@@ -10,8 +10,9 @@ runs of the output folder are kept. The table has each way's best rate, by the m
 
     python scripts/benchmarks/race.py --csv race_cub100.csv --plot race.png --title "MobileNetV2 on CUB100"
 
-With --plot nothing is trained: the file's rows of these ways that have a training time become a picture of
-accuracy over minutes of training, at the best rate of each setting.
+With --plot nothing is trained: the file's rows of these ways become a picture of accuracy over minutes, at
+the best rate of each setting: of the whole command, where the file has a column `wall_s`, else of training.
+--profile-s is added to the time of runs by `--rho`, which need a profile before.
 """
 
 import argparse
@@ -76,13 +77,16 @@ def _is_share(setting):
     return setting.startswith(("0.", "1.0"))
 
 
-def draw(path, ways, picture, title):
+def draw(path, ways, picture, title, profile_s):
     """Draw accuracy over minutes of training: seeds small, a setting's mean large, hollow for one seed."""
     runs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))  # by way, setting and rate
     with open(path, newline="") as file:
-        for row in csv.DictReader(file):
-            if row["way"] in ways and row["training_s"]:
-                point = float(row["training_s"]) / 60, float(row["accuracy"])
+        rows = csv.DictReader(file)
+        seconds = "wall_s" if "wall_s" in (rows.fieldnames or ()) else "training_s"
+        for row in rows:
+            if row["way"] in ways and row[seconds]:
+                before_s = profile_s if _is_share(row["setting"]) else 0.0
+                point = (before_s + float(row[seconds])) / 60, float(row["accuracy"])
                 runs[row["way"]][row["setting"]][row["rate"]].append(point)
     figure, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
     labelled = set()  # a share once for all ways
@@ -94,8 +98,7 @@ def draw(path, ways, picture, title):
         style = of_scheme(way)
         seeds, means = np.concatenate(list(best_rate.values())), {n: p.mean(0) for n, p in best_rate.items()}
         axes.plot(*seeds.T, ".", color=style.colour, alpha=0.4)
-        shares = [mean for name, mean in sorted(means.items()) if _is_share(name)]
-        axes.plot(*np.reshape(shares, (-1, 2)).T, ":", color=style.colour)
+        axes.plot(*np.array(sorted(map(tuple, means.values()))).T, ":", color=style.colour)
         label = f"{_TRAINS[way]} ({way})" if way in _TRAINS else way
         for fill in ("full", "none"):
             points = [mean for n, mean in means.items() if (len(best_rate[n]) == 1) == (fill == "none")]
@@ -103,13 +106,10 @@ def draw(path, ways, picture, title):
                 axes.plot(*np.array(points).T, style.marker, color=style.colour, label=label, fillstyle=fill)
                 label = None
         for name, point in means.items():
-            if _is_share(name) and name in labelled:
-                continue
-            labelled.add(name)
-            left = way == "freeze-below"  # above its neighbour
-            place = {"xytext": (-6, 6) if left else (7, -11), "ha": "right" if left else "left"}
-            words = f"rho {name}" if _is_share(name) else name.replace(" with a profile", ", profiled first")
-            axes.annotate(words, point, textcoords="offset points", fontsize=8, color="0.25", **place)
+            if _is_share(name) and name not in labelled:
+                labelled.add(name)
+                place = {"xytext": (8, -12), "textcoords": "offset points"}
+                axes.annotate(f"rho {name}", point, fontsize=8, color="0.25", **place)
     axes.margins(y=0.1)
     axes.set_xscale("log")
     least, most = axes.get_xlim()
@@ -117,7 +117,8 @@ def draw(path, ways, picture, title):
     ticks = [minutes for minutes in _TICKS if least < minutes < most]
     axes.set_xticks(ticks, labels=map(str, ticks), minor=False)
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("minutes of training (log scale): evaluation not counted")
+    of = "the whole command" if seconds == "wall_s" else "training: evaluation not counted"
+    axes.set_xlabel(f"minutes (log scale) of {of}")
     axes.set_ylabel("accuracy on all test images (%)")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right", frameon=False)
@@ -138,10 +139,11 @@ def main():
     parser.add_argument("--csv", type=Path, default=Path("benchmark-output/race.csv"))
     parser.add_argument("--plot", metavar="FILE", help="of a picture of the CSV file's rows")
     parser.add_argument("--title", default="", help="of the picture")
+    parser.add_argument("--profile-s", type=float, default=0.0, help="of a profile, for the picture")
     parser.add_argument("options", nargs="*", help="of et-train, after --")
     given = parser.parse_args()
     if given.plot:
-        return draw(given.csv, given.ways, given.plot, given.title)
+        return draw(given.csv, given.ways, given.plot, given.title, given.profile_s)
     rows = []
     for way in given.ways:
         for rho in given.rho[:1] if way in ("full", "head-alone") else given.rho:

@@ -22,6 +22,11 @@ def read_by_several(layer: tf.keras.layers.Layer) -> bool:
     return layer.activity_regularizer is not None or len(layer._outbound_nodes) > len(layer._inbound_nodes)
 
 
+def replaced_by_user(layer: tf.keras.layers.Layer) -> bool:
+    """Return whether a user has put a function on the object that computes the layer's outputs."""
+    return not {"call", "convolution_op", "_jit_compiled_convolution_op"}.isdisjoint(vars(layer))
+
+
 def maker_of(tensor: tf.Tensor) -> Any:
     """Return what makes an output of a functional model, a layer or an operation; None of another model."""
     history = getattr(tensor, "_keras_history", None)
