@@ -28,10 +28,11 @@ from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 40, 60, 120, 240)
+_LATE, _BY_TIME = ("last-layers", "freeze-below"), "--time"  # trains the one or the other
 _TRAINS = {  # what the picture says of a way
-    "elastic": "chosen tensors",
-    "freeze-below": "late layers that fit",
-    "last-layers": "last quarter of the tensors",
+    _BY_TIME: "late layers (--time)",
+    "elastic": "chosen tensors (--rho)",
+    "freeze-below": "late layers (--rho)",
     "full": "everything",
     "short": "everything",
 }
@@ -87,10 +88,12 @@ def draw(path, ways, picture, title, profile_s):
             if row["way"] in ways and row[seconds]:
                 before_s = profile_s if _is_share(row["setting"]) else 0.0
                 point = (before_s + float(row[seconds])) / 60, float(row["accuracy"])
-                runs[row["way"]][row["setting"]][row["rate"]].append(point)
+                by_time = row["way"] in _LATE and not _is_share(row["setting"])
+                way = _BY_TIME if by_time else row["way"]
+                runs[way][row["setting"]][row["rate"]].append(point)
     figure, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
     labelled = set()  # a share once for all ways
-    for way in (way for way in ways if way in runs):
+    for way in (way for way in (_BY_TIME, *ways) if way in runs):
         best_rate = {
             name: max(map(np.array, rates.values()), key=lambda points: points[:, 1].mean())
             for name, rates in runs[way].items()
@@ -99,7 +102,7 @@ def draw(path, ways, picture, title, profile_s):
         seeds, means = np.concatenate(list(best_rate.values())), {n: p.mean(0) for n, p in best_rate.items()}
         axes.plot(*seeds.T, ".", color=style.colour, alpha=0.4)
         axes.plot(*np.array(sorted(map(tuple, means.values()))).T, ":", color=style.colour)
-        label = f"{_TRAINS[way]} ({way})" if way in _TRAINS else way
+        label = _TRAINS.get(way, way)
         for fill in ("full", "none"):
             points = [mean for n, mean in means.items() if (len(best_rate[n]) == 1) == (fill == "none")]
             if points:
