@@ -246,21 +246,34 @@ def test_a_race_keeps_what_is_finished_and_names_the_best_rate(tmp_path):
     assert finished == {path: path.stat().st_mtime for path in tmp_path.rglob("summary.json")}
 
 
-def test_rows_of_a_race_are_drawn(script, tmp_path, monkeypatch):
+@pytest.mark.parametrize("whole", [False, True])
+def test_rows_of_a_race_are_drawn(script, tmp_path, monkeypatch, whole):
+    """By the time of training, or where the file has it by that of the whole command, with the profile."""
     rows = ["way,setting,rate,seed,accuracy,training_s"]
     rows += ["elastic,0.5,1e-3,0,88,50", "elastic,0.5,1e-3,1,89,52", "elastic,0.5,3e-3,0,70,50"]
+    rows += ["last-layers,1m,1e-3,0,85,45", "freeze-below,2m,1e-3,0,86,90", "freeze-below,0.5,1e-3,0,87,51"]
     rows += ["full,12 epochs,1e-4,0,90,102", "head-alone,,,0,80,30", "other,1m,,0,85,60"]
+    if whole:
+        rows = [f"{row},{float(row.split(',')[-1]) + 9 if k else 'wall_s'}" for k, row in enumerate(rows)]
     (tmp_path / "race.csv").write_text("\n".join(rows) + "\n")
-    options = ["--ways", "elastic", "full", "head-alone", "--csv", str(tmp_path / "race.csv")]
+    ways = ["--ways", "elastic", "full", "head-alone", "last-layers", "freeze-below"]
+    options = [*ways, "--csv", str(tmp_path / "race.csv"), "--profile-s", "6" if whole else "0"]
     monkeypatch.setattr("sys.argv", ["race.py", *options, "--plot", str(tmp_path / "race.png")])
     race, drawn = script("race"), []
     monkeypatch.setattr(race, "save", lambda drawing, path: drawn.append(drawing.figure.axes[0]))
     race.main()
     (axes,) = drawn
-    labels = {line.get_label(): line.get_xydata().round(6).tolist() for line in axes.lines}
-    assert labels["chosen tensors (elastic)"] == [[51 / 60, 88.5]] and "other" not in str(labels)
-    assert labels["everything (full)"] == [[1.7, 90.0]] and labels["head-alone"] == [[0.5, 80.0]]
-    assert [text.get_text() for text in axes.texts] == ["rho 0.5", "12 epochs", ""]
+    labels = {line.get_label(): line.get_xydata() for line in axes.lines}
+    before, profile = (9.0, 6.0) if whole else (0.0, 0.0)
+
+    def points(label):
+        return [(round(60 * x - before, 3), y) for x, y in labels[label]]
+
+    assert points("chosen tensors (--rho)") == [(51.0 + profile, 88.5)]
+    assert points("late layers (--rho)") == [(51.0 + profile, 87.0)]
+    assert points("late layers (--time)") == [(45.0, 85.0), (90.0, 86.0)]
+    assert points("everything") == [(102.0, 90.0)] and points("head-alone") == [(30.0, 80.0)]
+    assert "other" not in labels and [text.get_text() for text in axes.texts] == ["rho 0.5"]
 
 
 @pytest.mark.slow
