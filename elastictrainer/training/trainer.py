@@ -342,7 +342,7 @@ class Trainer:
     ) -> Tuple[Optional[Profile], bool]:
         """Return the profile of a run, and whether activations are cached, which `cached` asks for.
 
-        What is missing is measured on `minibatch`, in a short run for less long; a line says why nothing can
+        What is missing is measured on `minibatch`, for less time in a short run; a line says why nothing can
         be cached. `spec`: of any minibatch.
         """
         profile, model = self.profile, self.model

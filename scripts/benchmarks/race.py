@@ -28,7 +28,7 @@ from elastictrainer.runs.files import write_csv
 from elastictrainer.runs.run_folder import RunFolder
 
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 40, 60, 120, 240)
-_LATE, _BY_TIME = ("last-layers", "freeze-below"), "--time"  # trains the one or the other
+_LATE, _BY_TIME = ("last-layers", "freeze-below"), "--time"  # which trains the one or the other
 _TRAINS = {  # what the picture says of a way
     _BY_TIME: "late layers (--time)",
     "elastic": "chosen tensors (--rho)",
@@ -79,7 +79,7 @@ def _is_share(setting):
 
 
 def draw(path, ways, picture, title, profile_s):
-    """Draw accuracy over minutes of training: seeds small, a setting's mean large, hollow for one seed."""
+    """Draw accuracy over minutes: seeds small, a setting's mean large, the means of a way joined."""
     runs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))  # by way, setting and rate
     with open(path, newline="") as file:
         rows = csv.DictReader(file)
@@ -101,13 +101,8 @@ def draw(path, ways, picture, title, profile_s):
         style = of_scheme(way)
         seeds, means = np.concatenate(list(best_rate.values())), {n: p.mean(0) for n, p in best_rate.items()}
         axes.plot(*seeds.T, ".", color=style.colour, alpha=0.4)
-        axes.plot(*np.array(sorted(map(tuple, means.values()))).T, ":", color=style.colour)
-        label = _TRAINS.get(way, way)
-        for fill in ("full", "none"):
-            points = [mean for n, mean in means.items() if (len(best_rate[n]) == 1) == (fill == "none")]
-            if points:
-                axes.plot(*np.array(points).T, style.marker, color=style.colour, label=label, fillstyle=fill)
-                label = None
+        joined, label = np.array(sorted(map(tuple, means.values()))), _TRAINS.get(way, way)
+        axes.plot(*joined.T, ":", marker=style.marker, color=style.colour, label=label)
         for name, point in means.items():
             if _is_share(name) and name not in labelled:
                 labelled.add(name)
